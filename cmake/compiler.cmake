@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Flags shared by every target, as the interface library tcq_flags.
+#
+# -ffp-contract=off: an fma happens where the source says fma and nowhere else,
+# so that results are the same for every compiler and optimisation level.
+add_library(tcq_flags INTERFACE)
+target_compile_options(tcq_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes
+  -ffp-contract=off -fno-math-errno>)
+target_compile_definitions(tcq_flags INTERFACE _GNU_SOURCE)
+if(TCQ_WERROR)
+  target_compile_options(tcq_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Werror>)
+endif()
+if(TCQ_SANITIZE)
+  target_compile_options(tcq_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:C>:-fsanitize=${TCQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(tcq_flags INTERFACE -fsanitize=${TCQ_SANITIZE})
+endif()

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Context: a thread pool (pthreadpool) and the instruction sets to use.
+ */
+#include "base/context.h"
+
+#include <pthread.h>
+#include <pthreadpool.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+enum { THREADS_MAX = 4096 };
+
+struct tcq_context {
+    pthreadpool_t pool;   /* NULL with one thread */
+    pthread_mutex_t turn; /* held while a caller uses the pool */
+    uint32_t threads;
+    uint32_t cpu_flags;
+};
+
+/* Processors that this process may run on (cgroup quotas are not looked at). */
+static uint32_t usable_processors(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    int count = CPU_COUNT(&set);
+    return count < 1 ? 1 : (uint32_t)count;
+}
+
+enum tcq_status tcq_context_create(const struct tcq_context_options *options,
+                                   struct tcq_context **out, struct tcq_error *error)
+{
+    static const struct tcq_context_options defaults = {0};
+    if (!out)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "context: out is NULL");
+    if (!options)
+        options = &defaults;
+    if (options->threads > THREADS_MAX)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "threads %u: at most %d", options->threads,
+                             THREADS_MAX);
+    uint32_t detected = tcq_cpu_detect();
+    uint32_t flags = options->limit_cpu ? options->cpu_flags : detected;
+    if (flags & ~detected)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
+                             "cpu flags %#x: this processor has only %#x", flags, detected);
+
+    struct tcq_context *context = tcq_alloc(1, sizeof *context);
+    if (!context)
+        return tcq_error_memory(error, sizeof *context, "a context");
+    context->threads = options->threads ? options->threads : usable_processors();
+    context->cpu_flags = flags;
+    pthread_mutex_init(&context->turn, NULL);
+    if (context->threads > 1 && !(context->pool = pthreadpool_create(context->threads))) {
+        tcq_context_destroy(context);
+        return tcq_error_set(error, TCQ_ERROR_MEMORY, "cannot start %u threads", options->threads);
+    }
+    *out = context;
+    return TCQ_OK;
+}
+
+void tcq_context_destroy(struct tcq_context *context)
+{
+    if (!context)
+        return;
+    if (context->pool)
+        pthreadpool_destroy(context->pool);
+    pthread_mutex_destroy(&context->turn);
+    tcq_free(context);
+}
+
+uint32_t tcq_context_threads(const struct tcq_context *context)
+{
+    return context->threads;
+}
+
+uint32_t tcq_context_cpu_flags(const struct tcq_context *context)
+{
+    return context->cpu_flags;
+}
+
+/* One parallel run: every worker takes the next item until none is left. */
+struct run {
+    tcq_task_fn task;
+    void *argument;
+    size_t count;
+    atomic_size_t next;
+};
+
+static void work(void *argument, size_t worker)
+{
+    struct run *run = argument;
+    size_t item;
+    while ((item = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed)) < run->count)
+        run->task(run->argument, worker, item);
+}
+
+void tcq_context_run(struct tcq_context *context, tcq_task_fn task, void *argument, size_t count)
+{
+    struct run run = {.task = task, .argument = argument, .count = count};
+    pthread_mutex_lock(&context->turn);
+    /* The pool hands out one item a worker: its own items carry no worker index. */
+    if (context->pool && count > 1)
+        pthreadpool_parallelize_1d(context->pool, work, &run, context->threads, 0);
+    else
+        work(&run, 0);
+    pthread_mutex_unlock(&context->turn);
+}
