@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# A thin front to CMake: what a newcomer types.  `make help` lists the targets.
+BUILD := build/release
+CMAKE_ARGS ?=
+
+.PHONY: all configure demo test check-full check-gpu bench install help clean
+
+all: configure
+	cmake --build $(BUILD)
+
+configure: scripts/install-deps.sh
+	@scripts/install-deps.sh
+	@scripts/python-env.sh
+	@test -f $(BUILD)/build.ninja || cmake --preset release $(CMAKE_ARGS)
+
+demo: all
+	@scripts/demo.sh
+
+test: all
+	ctest --test-dir $(BUILD) --output-on-failure
+
+check-full: all
+	@scripts/check-full.sh
+
+check-gpu: configure
+	@scripts/check-gpu.sh
+
+bench: all
+	$(BUILD)/bin/tcq bench
+
+install: all
+	cmake --install $(BUILD)
+
+clean:
+	rm -rf build
+
+help:
+	@echo "make            build into $(BUILD) (the command: $(BUILD)/bin/tcq)"
+	@echo "make demo       pack a real language model at 3 bits, inspect it, verify it"
+	@echo "make test       the tests"
+	@echo "make check-full the long sweeps: every kernel shape, sanitizers, valgrind, fuzzing"
+	@echo "make check-gpu  everything that needs an NVIDIA GPU"
+	@echo "make bench      speed of the kernels beside the machine's limits"
+	@echo "make install    header, libraries, tcq.pc, CMake package (CMAKE_ARGS=-DCMAKE_INSTALL_PREFIX=...)"
