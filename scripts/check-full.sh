@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The checks that take too long for every change.  FUZZ_SECONDS (default 600)
+# is the time for each fuzz target.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/install-deps.sh --ci
+step() { printf '\n== %s\n' "$*"; }
+
+step "all tests, with the long sweeps"
+TCQ_FULL=1 ctest --test-dir build/release --output-on-failure
+
+step "address and undefined-behaviour sanitizers"
+cmake --preset asan >/dev/null
+cmake --build --preset asan
+ctest --test-dir build/asan --output-on-failure
+
+step "thread sanitizer"
+cmake --preset tsan >/dev/null
+cmake --build --preset tsan
+ctest --test-dir build/tsan --output-on-failure
+
+step "valgrind on the unit tests"
+cmake --preset debug >/dev/null
+cmake --build --preset debug
+for program in build/debug/bin/test_unit_*; do
+    valgrind -q --error-exitcode=1 --leak-check=full "$program" >/dev/null
+done
+
+step "fuzzing, ${FUZZ_SECONDS:=600} seconds a target"
+cmake --preset fuzz >/dev/null
+cmake --build --preset fuzz
+for target in build/fuzz/bin/fuzz_*; do
+    name=${target##*/fuzz_}
+    mkdir -p "build/fuzz/found/$name"
+    "$target" -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=4096 -artifact_prefix="build/fuzz/found/" \
+        "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
+done
+echo "all checks passed"
