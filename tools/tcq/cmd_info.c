@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcq info: version, build, processor, and the kernels in use.
+ */
+#include "commands.h"
+
+/* A build without optimisation is many times slower: said wherever speed is. */
+#ifdef __OPTIMIZE__
+enum { OPTIMIZED = 1 };
+#else
+enum { OPTIMIZED = 0 };
+#endif
+
+static const struct {
+    uint32_t flag;
+    const char *name;
+} features[] = {
+    {TCQ_CPU_AVX2, "avx2"},
+    {TCQ_CPU_AVX512, "avx512"},
+    {TCQ_CPU_AVX512_VBMI, "avx512-vbmi"},
+    {TCQ_CPU_AVX512_VNNI, "avx512-vnni"},
+    {TCQ_CPU_AVX512_BF16, "avx512-bf16"},
+    {TCQ_CPU_AVX512_IFMA, "avx512-ifma"},
+    {TCQ_CPU_NEON, "neon"},
+    {TCQ_CPU_NEON_DOTPROD, "neon-dotprod"},
+};
+
+static json_t *feature_list(uint32_t flags)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++)
+        if (flags & features[i].flag)
+            json_array_append_new(list, json_string(features[i].name));
+    return list;
+}
+
+static json_t *describe(const struct tcq_context *context)
+{
+    return json_pack("{s:s, s:s, s:b, s:s, s:o, s:o, s:I}", "version", tcq_version(), "build",
+                     TCQ_BUILD_TYPE, "optimized", (int)OPTIMIZED, "compiler", __VERSION__,
+                     "cpu_features", feature_list(tcq_cpu_detect()), "cpu_features_used",
+                     feature_list(tcq_context_cpu_flags(context)), "threads",
+                     (json_int_t)tcq_context_threads(context));
+}
+
+static void print_features(const char *label, const json_t *list)
+{
+    size_t i;
+    json_t *item;
+    printf("%-14s", label);
+    json_array_foreach(list, i, item)
+        printf("%s%s", i ? ", " : "", json_string_value(item));
+    puts(json_array_size(list) ? "" : "none (plain C)");
+}
+
+static void print_text(json_t *info)
+{
+    const char *version, *build, *compiler;
+    json_t *detected, *used;
+    json_int_t threads;
+    json_unpack(info, "{s:s, s:s, s:s, s:o, s:o, s:I}", "version", &version, "build", &build,
+                "compiler", &compiler, "cpu_features", &detected, "cpu_features_used", &used,
+                "threads", &threads);
+    printf("%-14s%s\n", "version", version);
+    printf("%-14s%s, compiler %s\n", "build", build, compiler);
+    print_features("processor", detected);
+    print_features("in use", used);
+    printf("%-14s%lld\n", "threads", (long long)threads);
+}
+
+static int run(const struct cli_command *self, int argc, char **argv)
+{
+    struct cli_args args;
+    int code = cli_parse(self, argc, argv, 0, 0, NULL, NULL, &args);
+    if (code != CLI_CONTINUE)
+        return code;
+    struct tcq_context *context = NULL;
+    if (cli_context(&args, &context) != TCQ_OK)
+        return CLI_FAILED;
+    json_t *info = describe(context);
+    tcq_context_destroy(context);
+    if (!info)
+        return cli_out_of_memory();
+    if (!OPTIMIZED)
+        cli_message("THIS IS A DEBUG BUILD: every speed it shows is meaningless");
+    if (args.json)
+        return cli_print_json(info);
+    print_text(info);
+    json_decref(info);
+    return CLI_OK;
+}
+
+const struct cli_command cmd_info = {
+    .name = "info",
+    .summary = "Show version, build, processor features and the kernels in use",
+    .usage = "[OPTION...]",
+    .common = CLI_JSON | CLI_THREADS | CLI_CPU,
+    .run = run,
+};

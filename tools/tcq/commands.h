@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sub-commands, each defined in its own cmd_*.c and listed in main.c.
+ */
+#ifndef TCQ_COMMANDS_H
+#define TCQ_COMMANDS_H
+
+#include "cli.h"
+
+extern const struct cli_command cmd_info;
+
+#endif
