@@ -10,26 +10,28 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t tcq_float_bits(float x)
+#include "base/host_device.h"
+
+TCQ_HOST_DEVICE static inline uint32_t tcq_float_bits(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float tcq_float_from_bits(uint32_t u)
+TCQ_HOST_DEVICE static inline float tcq_float_from_bits(uint32_t u)
 {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;
 }
 
-static inline float tcq_bf16_to_f32(uint16_t h)
+TCQ_HOST_DEVICE static inline float tcq_bf16_to_f32(uint16_t h)
 {
     return tcq_float_from_bits((uint32_t)h << 16);
 }
 
-static inline uint16_t tcq_bf16_from_f32(float x)
+TCQ_HOST_DEVICE static inline uint16_t tcq_bf16_from_f32(float x)
 {
     uint32_t u = tcq_float_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) /* NaN: keep sign and payload, make it quiet */
@@ -37,7 +39,7 @@ static inline uint16_t tcq_bf16_from_f32(float x)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-static inline float tcq_f16_to_f32(uint16_t h)
+TCQ_HOST_DEVICE static inline float tcq_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     uint32_t exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
@@ -49,7 +51,7 @@ static inline float tcq_f16_to_f32(uint16_t h)
     return tcq_float_from_bits(sign | (biased << 23) | (mantissa << 13));
 }
 
-static inline uint16_t tcq_f16_from_f32(float x)
+TCQ_HOST_DEVICE static inline uint16_t tcq_f16_from_f32(float x)
 {
     uint32_t u = tcq_float_bits(x);
     uint16_t sign = (uint16_t)((u >> 16) & 0x8000u);

@@ -7,13 +7,15 @@
 
 #include <stdint.h>
 
+#include "base/host_device.h"
+
 /*
  * The state at position t of a block.  Time runs backwards: the symbol of
  * position t starts at bit (T-1-t)*k, and the L bits from there upwards,
  * wrapping round the block's end, are the state.
  */
-static inline uint32_t tcq_block_window(const uint32_t *words, uint32_t k, uint32_t L, uint32_t T,
-                                        uint32_t t)
+TCQ_HOST_DEVICE static inline uint32_t tcq_block_window(const uint32_t *words, uint32_t k,
+                                                        uint32_t L, uint32_t T, uint32_t t)
 {
     uint32_t bit = (T - 1 - t) * k, word = bit >> 5, offset = bit & 31, count = T * k / 32;
     uint64_t low = words[word], high = words[word + 1 == count ? 0 : word + 1];
