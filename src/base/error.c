@@ -56,8 +56,10 @@ enum tcq_status tcq_error_prefix(struct tcq_error *error, enum tcq_status status
         int n = vsnprintf(error->message, sizeof error->message, format, args);
         va_end(args);
         size_t used = n < 0 ? 0 : (size_t)n;
-        if (used < sizeof error->message)
-            snprintf(error->message + used, sizeof error->message - used, ": %s", rest);
+        /* A message that does not fit is cut: gcc warns unless the result is looked at. */
+        if (used < sizeof error->message &&
+            snprintf(error->message + used, sizeof error->message - used, ": %s", rest) < 0)
+            error->message[used] = '\0';
         error->status = status;
     }
     return status;
