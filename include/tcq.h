@@ -315,7 +315,8 @@ TCQ_API enum tcq_status tcq_encode_rows(struct tcq_encoder *encoder, uint32_t *w
 struct tcq_source_tensor {
     const char *name;           /* Hugging Face's name, also for a GGUF file */
     const char *type;           /* "BF16", "F32", "U32", or GGUF's "Q4_1", ... */
-    enum tcq_dtype dtype;       /* of `data`; TCQ_DTYPE_COUNT for a GGUF block type */
+    enum tcq_dtype dtype;       /* of `data`; TCQ_DTYPE_COUNT for a GGUF block type or
+                                 * a safetensors type that is listed but not read */
     uint32_t rank;              /* 0 for a scalar */
     uint64_t shape[TCQ_RANK_MAX]; /* row-major, outermost first */
     uint64_t count;             /* elements */
@@ -352,6 +353,9 @@ TCQ_API const struct tcq_source_tensor *tcq_source_find(const struct tcq_source 
 /* The text of config.json (for GGUF: made from its metadata), or NULL where
  * there is none.  Lives until the source is closed. */
 TCQ_API const char *tcq_source_config(const struct tcq_source *source);
+/* A string of a safetensors header's __metadata__ (of a folder: of its first
+ * file that has it), or NULL.  Lives until the source is closed. */
+TCQ_API const char *tcq_source_metadata(const struct tcq_source *source, const char *key);
 
 /* Convert `row_count` rows from `row_first` (a row is the innermost dimension;
  * a vector is one row) to float32, dequantizing GGUF blocks and undoing the
@@ -412,31 +416,41 @@ TCQ_API enum tcq_status tcq_config_write(const char *source_text,
 /* ------------------------------------------------------------------------ */
 
 /* A safetensors file written in one pass: declare every tensor, begin, write
- * their bytes in the order declared, finish.  The bytes go to "<path>.partial";
- * finish syncs it to disk and renames it, so that a file of the final name is
- * always whole.  The data section is aligned to 8 bytes. */
+ * their bytes in the order declared, finish.  Memory stays bounded by the
+ * header.  The bytes go to "<path>.partial", which no reader takes for a whole
+ * file; finish syncs it to disk and renames it, so that a file of the final
+ * name is always whole.  "<path>.partial.done" lists the tensors whose bytes
+ * are on disk, and is gone in the end.  In the file, tensors of larger elements
+ * come first, so that each lies aligned to its element; the data section is
+ * aligned to 8 bytes.  One thread at a time a writer. */
 struct tcq_writer;
 
-/* Errors: EXISTS if path exists and overwrite is false; IO; MEMORY. */
+/* Nothing is touched on disk before begin.  Errors: EXISTS if path exists and
+ * overwrite is false, or is a folder; MEMORY. */
 TCQ_API enum tcq_status tcq_writer_create(const char *path, bool overwrite,
                                           struct tcq_writer **out, struct tcq_error *error);
-/* Declare a tensor.  Errors: ARGUMENT (a duplicate or empty name, a size that
- * overflows, after begin). */
+/* Declare a tensor.  Errors: ARGUMENT (a duplicate, empty, reserved or non-UTF-8
+ * name, a size that overflows, after begin); MEMORY. */
 TCQ_API enum tcq_status tcq_writer_declare(struct tcq_writer *writer, const char *name,
                                            enum tcq_dtype dtype, uint32_t rank,
                                            const uint64_t *shape, struct tcq_error *error);
 /* A string of the header's __metadata__. */
 TCQ_API enum tcq_status tcq_writer_metadata(struct tcq_writer *writer, const char *key,
                                             const char *value, struct tcq_error *error);
-/* Write the header.  With `resume`, a "<path>.partial" whose header is the
- * same is continued: *tensors_done (may be NULL) is how many leading tensors
- * are complete in it, and writing goes on at the next. */
+/* Write the header and reserve the file's room on the disk.  With `resume`, a
+ * "<path>.partial" whose header is the same is continued: *tensors_done (may be
+ * NULL) is how many leading tensors are complete in it, and writing goes on at
+ * the next; where there is none, or another, writing starts afresh.  What the
+ * tensors hold is not compared: put what they depend on into the metadata.
+ * Errors: IO (also where another process writes the same file); MEMORY. */
 TCQ_API enum tcq_status tcq_writer_begin(struct tcq_writer *writer, bool resume,
                                          size_t *tensors_done, struct tcq_error *error);
-/* Append bytes of the current tensor; may be called repeatedly a tensor. */
+/* Append bytes of the current tensor; may be called repeatedly a tensor.  After
+ * an error the writer can only be destroyed; the partial file can be resumed.
+ * Errors: ARGUMENT if more bytes come than were declared; IO. */
 TCQ_API enum tcq_status tcq_writer_write(struct tcq_writer *writer, const void *data,
                                          size_t nbytes, struct tcq_error *error);
-/* Errors: ARGUMENT if bytes are missing; IO. */
+/* Errors: ARGUMENT if bytes are missing; EXISTS if path appeared meanwhile; IO. */
 TCQ_API enum tcq_status tcq_writer_finish(struct tcq_writer *writer, struct tcq_error *error);
 /* Frees the writer.  Unfinished, it leaves "<path>.partial" if keep_partial. */
 TCQ_API void tcq_writer_destroy(struct tcq_writer *writer, bool keep_partial);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * JSON through jansson, with its errors turned into ours.
+ */
+#include "format/json.h"
+
+#include "base/error.h"
+
+enum tcq_status tcq_json_parse(const char *text, size_t nbytes, size_t flags, json_t **out,
+                               struct tcq_error *error)
+{
+    if (nbytes == 0)
+        return tcq_error_set(error, TCQ_ERROR_FORMAT, "JSON: empty");
+    json_error_t problem = {0};
+    json_t *root = json_loadb(text, nbytes, JSON_REJECT_DUPLICATES | flags, &problem);
+    if (root && json_is_object(root)) {
+        *out = root;
+        return TCQ_OK;
+    }
+    if (root) {
+        json_decref(root);
+        return tcq_error_set(error, TCQ_ERROR_FORMAT, "JSON: expected an object");
+    }
+    /* jansson leaves the text empty, or code unknown, where malloc failed. */
+    if (!problem.text[0] || json_error_code(&problem) == json_error_out_of_memory)
+        return tcq_error_set(error, TCQ_ERROR_MEMORY, "out of memory for %zu bytes of JSON",
+                             nbytes);
+    return tcq_error_set(error, TCQ_ERROR_FORMAT, "JSON: %s (line %d, column %d)", problem.text,
+                         problem.line, problem.column);
+}
