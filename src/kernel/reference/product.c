@@ -129,9 +129,12 @@ void tcq_reference_wide(const struct tcq_reference_product *p, uint64_t block_be
 
 /* Four adjacent weights share one window of up to 64 bits that starts at the
  * last of them; the earlier ones occupy its higher bits. */
-static void expand_block(void *dst, enum tcq_dtype dtype, const uint32_t *words,
-                         const struct tcq_geometry *g, float scale)
+void tcq_reference_expand_block(void *dst, enum tcq_dtype dtype, const struct tcq_tensor *tensor,
+                                uint64_t row, uint64_t block)
 {
+    const struct tcq_geometry *g = &tensor->geometry;
+    const uint32_t *words = tensor->words + tcq_geometry_block_offset(g, row, block);
+    float scale = tcq_f16_to_f32(tensor->scales[row]);
     uint32_t count = g->T * g->k / 32, mask = (1u << g->L) - 1;
     for (uint32_t t = 0; t < g->T; t += 4) {
         uint32_t bit = (g->T - 4 - t) * g->k, word = bit >> 5;
@@ -154,9 +157,7 @@ void tcq_reference_expand(void *dst, enum tcq_dtype dtype, size_t dst_stride,
     size_t element = dtype == TCQ_DTYPE_BF16 ? 2 : 4;
     for (uint64_t row = row_begin; row < row_end; row++) {
         char *out = (char *)dst + (row - row_begin) * dst_stride * element;
-        float scale = tcq_f16_to_f32(tensor->scales[row]);
         for (uint64_t block = 0; block < g->cols / g->T; block++)
-            expand_block(out + block * g->T * element, dtype,
-                         tensor->words + tcq_geometry_block_offset(g, row, block), g, scale);
+            tcq_reference_expand_block(out + block * g->T * element, dtype, tensor, row, block);
     }
 }

@@ -92,5 +92,8 @@ void tcq_reference_wide(const struct tcq_reference_product *product, uint64_t bl
  * (F32).  dst is where row_begin goes; stride in elements. */
 void tcq_reference_expand(void *dst, enum tcq_dtype dtype, size_t dst_stride,
                           const struct tcq_tensor *tensor, uint64_t row_begin, uint64_t row_end);
+/* One block of T weights of it. */
+void tcq_reference_expand_block(void *dst, enum tcq_dtype dtype, const struct tcq_tensor *tensor,
+                                uint64_t row, uint64_t block);
 
 #endif
