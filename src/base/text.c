@@ -43,14 +43,12 @@ static bool second_is_valid(uint8_t lead, uint8_t second)
     }
 }
 
-bool tcq_text_is_printable(const char *bytes, size_t nbytes)
+bool tcq_text_is_utf8(const char *bytes, size_t nbytes)
 {
     const uint8_t *text = (const uint8_t *)bytes;
     for (size_t i = 0; i < nbytes;) {
         size_t length = sequence_nbytes(text[i]);
         if (length == 0 || length > nbytes - i)
-            return false;
-        if (length == 1 && (text[i] < 0x20 || text[i] == 0x7f))
             return false;
         if (length > 1 && !second_is_valid(text[i], text[i + 1]))
             return false;
@@ -60,6 +58,14 @@ bool tcq_text_is_printable(const char *bytes, size_t nbytes)
         i += length;
     }
     return true;
+}
+
+bool tcq_text_is_printable(const char *bytes, size_t nbytes)
+{
+    for (size_t i = 0; i < nbytes; i++)
+        if ((uint8_t)bytes[i] < 0x20 || bytes[i] == 0x7f)
+            return false;
+    return tcq_text_is_utf8(bytes, nbytes);
 }
 
 int tcq_text_shown(const char *bytes, size_t nbytes)

@@ -8,7 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Valid UTF-8 (no overlong forms, no surrogates) without control characters. */
+/* Valid UTF-8: no overlong forms, no surrogates. */
+bool tcq_text_is_utf8(const char *bytes, size_t nbytes);
+
+/* The same without control characters. */
 bool tcq_text_is_printable(const char *bytes, size_t nbytes);
 
 /* The length to show in a message with "%.*s": at most 96 bytes, not ending

@@ -160,12 +160,14 @@ enum tcq_status tcq_gguf_name_translate(const struct tcq_gguf *gguf,
     struct tcq_gguf_text text = tensor->name;
     uint32_t layer = split_block(&text);
     const char *suffix = split_suffix(&text);
+    bool bias = suffix != NULL && strcmp(suffix, ".bias") == 0;
     const struct name_pair *pair =
         suffix != NULL ? find_pair(family, text, layer != UINT32_MAX) : NULL;
-    if (pair == NULL)
+    /* Only the projections of a block can have a bias. */
+    if (pair == NULL || (bias && (layer == UINT32_MAX || pair->cols == ANY)))
         return refuse_name(gguf, family, tensor->name, text, error);
     *out = (struct tcq_gguf_name){.role = pair->role, .layer = layer, .rows = pair->rows};
-    if (strcmp(suffix, ".weight") == 0)
+    if (!bias)
         out->cols = pair->cols;
     if (pair->role == ROTARY && !family->rotary_reordered)
         out->role = PLAIN;
@@ -176,25 +178,33 @@ enum tcq_status tcq_gguf_name_translate(const struct tcq_gguf *gguf,
     return TCQ_OK;
 }
 
+static bool is_required(const struct tcq_gguf_family *family, const struct name_pair *pair)
+{
+    return pair->presence == ALWAYS || (pair->presence == HEAD_NORM && family->head_norms);
+}
+
 bool tcq_gguf_name_required(const struct tcq_gguf_family *family, uint32_t layer, size_t i,
                             char out[TCQ_GGUF_HF_NAME_NBYTES])
 {
+    static const char *const biases[] = {"attn_q", "attn_k", "attn_v"};
     bool in_block = layer != UINT32_MAX;
     const struct name_pair *pairs = in_block ? block_names : model_names;
     size_t count = in_block ? COUNT(block_names) : COUNT(model_names);
-    for (size_t at = 0; at < count; at++) {
-        bool required =
-            pairs[at].presence == ALWAYS || (pairs[at].presence == HEAD_NORM && family->head_norms);
-        if (!required || i-- > 0)
-            continue;
-        if (in_block)
-            snprintf(out, TCQ_GGUF_HF_NAME_NBYTES, "blk.%" PRIu32 ".%s.weight", layer,
-                     pairs[at].gguf);
-        else
-            snprintf(out, TCQ_GGUF_HF_NAME_NBYTES, "%s.weight", pairs[at].gguf);
-        return true;
+    const char *stem = NULL, *suffix = "weight";
+    for (size_t at = 0; at < count && stem == NULL; at++)
+        if (is_required(family, &pairs[at]) && i-- == 0)
+            stem = pairs[at].gguf;
+    if (stem == NULL && in_block && family->qkv_bias && i < COUNT(biases)) {
+        stem = biases[i];
+        suffix = "bias";
     }
-    return false;
+    if (stem == NULL)
+        return false;
+    if (in_block)
+        snprintf(out, TCQ_GGUF_HF_NAME_NBYTES, "blk.%" PRIu32 ".%s.%s", layer, stem, suffix);
+    else
+        snprintf(out, TCQ_GGUF_HF_NAME_NBYTES, "%s.%s", stem, suffix);
+    return true;
 }
 
 uint64_t tcq_gguf_rotary_row(uint64_t row, uint64_t head_dim)

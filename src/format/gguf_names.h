@@ -20,7 +20,7 @@ struct tcq_gguf_family {
     const char *model_class;  /* of config.json's "architectures" */
     bool rotary_reordered;
     bool head_norms; /* q_norm and k_norm in every block */
-    bool qkv_bias;   /* always there; elsewhere by what the file holds */
+    bool qkv_bias;   /* biases of q, k and v in every block; elsewhere they may be there */
 };
 
 /* The family of general.architecture.  Errors: FORMAT if there is none,

@@ -4,6 +4,8 @@
  * "NAME SIZE...\n" followed by its float32 values in binary.
  *     gguf_floats raw FILE     names and rows as in the file
  *     gguf_floats model FILE   names and rows as in the Hugging Face model
+ * or the JSON made from the file's metadata:
+ *     gguf_floats config|tokenizer|tokenizer_config FILE
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +13,11 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "format/gguf_config.h"
 #include "format/gguf_dequantize.h"
 #include "format/gguf_model.h"
+#include "format/gguf_tokenizer.h"
 
 static void print_head(const char *name, int length, const struct tcq_gguf_tensor *tensor)
 {
@@ -60,15 +65,40 @@ static enum tcq_status print_model_tensor(const struct tcq_gguf_model *model,
     return status;
 }
 
-static enum tcq_status print_model(const struct tcq_mapping *map, const char *path,
-                                   struct tcq_error *error)
+static enum tcq_status print_json(const struct tcq_gguf_model *model, const char *mode,
+                                  struct tcq_error *error)
+{
+    json_t *config = NULL, *tokenizer = NULL, *tokenizer_config = NULL;
+    enum tcq_status status =
+        strcmp(mode, "config") == 0
+            ? tcq_gguf_config_make(model, &config, error)
+            : tcq_gguf_tokenizer_make(model, &tokenizer, &tokenizer_config, error);
+    if (status == TCQ_OK) {
+        json_t *wanted = strcmp(mode, "tokenizer_config") == 0 ? tokenizer_config
+                         : strcmp(mode, "tokenizer") == 0      ? tokenizer
+                                                               : config;
+        char *text = tcq_gguf_json_text(wanted);
+        printf("%s\n", text);
+        tcq_free(text);
+    }
+    json_decref(config);
+    json_decref(tokenizer);
+    json_decref(tokenizer_config);
+    return status;
+}
+
+static enum tcq_status print_model(const struct tcq_mapping *map, const char *mode,
+                                   const char *path, struct tcq_error *error)
 {
     struct tcq_gguf_model *model;
     enum tcq_status status = tcq_gguf_model_create(map->data, map->nbytes, path, &model, error);
     if (status != TCQ_OK)
         return status;
-    for (size_t i = 0; i < tcq_gguf_model_count(model) && status == TCQ_OK; i++)
-        status = print_model_tensor(model, tcq_gguf_model_get(model, i), error);
+    if (strcmp(mode, "model") != 0)
+        status = print_json(model, mode, error);
+    else
+        for (size_t i = 0; i < tcq_gguf_model_count(model) && status == TCQ_OK; i++)
+            status = print_model_tensor(model, tcq_gguf_model_get(model, i), error);
     tcq_gguf_model_destroy(model);
     return status;
 }
@@ -78,13 +108,13 @@ int main(int argc, char **argv)
     struct tcq_error error = {0};
     struct tcq_mapping map;
     if (argc != 3) {
-        fprintf(stderr, "usage: gguf_floats raw|model FILE\n");
+        fprintf(stderr, "usage: gguf_floats raw|model|config|tokenizer|tokenizer_config FILE\n");
         return 2;
     }
     enum tcq_status status = tcq_mapping_open(argv[2], &map, &error);
     if (status == TCQ_OK) {
         status = strcmp(argv[1], "raw") == 0 ? print_raw(&map, argv[2], &error)
-                                             : print_model(&map, argv[2], &error);
+                                             : print_model(&map, argv[1], argv[2], &error);
         tcq_mapping_close(&map);
     }
     if (status != TCQ_OK)
