@@ -9,6 +9,12 @@
 #include "encode/viterbi.h"
 
 const struct tcq_viterbi *const tcq_viterbi_all[] = {
+#if defined(__x86_64__)
+    &tcq_viterbi_avx512,
+    &tcq_viterbi_avx2,
+#elif defined(__aarch64__)
+    &tcq_viterbi_neon,
+#endif
     &tcq_viterbi_scalar,
     NULL,
 };

@@ -58,6 +58,12 @@ struct tcq_viterbi {
 };
 
 extern const struct tcq_viterbi tcq_viterbi_scalar;
+#if defined(__x86_64__)
+extern const struct tcq_viterbi tcq_viterbi_avx2;
+extern const struct tcq_viterbi tcq_viterbi_avx512;
+#elif defined(__aarch64__)
+extern const struct tcq_viterbi tcq_viterbi_neon;
+#endif
 
 /* Every solver of this build, the best first; NULL ends the list. */
 extern const struct tcq_viterbi *const tcq_viterbi_all[];

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Viterbi solver over vectors of float32: the text that every instruction
+ * set shares.  The including file defines, before it includes this one,
+ *   VF_LANES_LOG2             and the type vf of 2^VF_LANES_LOG2 float32
+ *   vf_load, vf_store         from and to memory, not necessarily aligned
+ *   vf_set1, vf_add, vf_max
+ *   vf_fma(a, b, c)           a*b + c, rounded once
+ *   vf_spread(k, p)           the metrics of a vector of states, see below
+ *   vf_unspread(k, v)         lanes back in the order of the states
+ * and, after it, a struct tcq_viterbi made from work_nbytes and solve.
+ *
+ * Forward, nothing is kept but the metrics of the groups at each boundary: one
+ * float a group, a fraction 2^-k of the states, no choices.  Backward, the
+ * choice of the few groups on the path is made again from those metrics with
+ * the same operations, so that it is the same choice.  A step is then a
+ * multiply-add, an addition and a maximum a vector of states, and no more.
+ *
+ * The lanes of a vector are 2^VF_LANES_LOG2 consecutive states.  If k is at
+ * least VF_LANES_LOG2 they are of one group, and its metric is broadcast.
+ * Otherwise they are of 2^(VF_LANES_LOG2-k) neighbouring groups, ordered so
+ * that the low bits of the lane number say which: loading those few metrics
+ * and repeating them fills the vector, and a load does that for nothing.  The
+ * tables are in that order; only the maximum of 2^k vectors is permuted back.
+ */
+#ifndef TCQ_ENCODE_VITERBI_VECTOR_H
+#define TCQ_ENCODE_VITERBI_VECTOR_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "encode/viterbi.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NEVER_INLINE static __attribute__((noinline))
+
+enum {
+    LANES = 1 << VF_LANES_LOG2,
+    COUNT_MAX = 1 << TCQ_K_MAX,
+    /* Metrics are stored at every 2^interval_log2-th boundary, at most the 4th. */
+    INTERVAL_LOG2_MAX = 2,
+    /* Stored metrics should leave room for tables and a second block in an L2
+     * cache of 1 MiB and more. */
+    STORED_NBYTES_GOAL = 512 * 1024
+};
+
+/* Sizes that follow from k, L and T. */
+struct shape {
+    uint32_t k, L, T;
+    uint32_t groups;
+    uint32_t interval_log2;
+    size_t row; /* floats from one boundary's metrics to the next */
+};
+
+/* One block being solved. */
+struct track {
+    float *rows;     /* metrics at the boundaries that are stored */
+    float *spare;    /* [2], the latest metrics at even and odd boundaries that are not */
+    float *twice;    /* [2*T], 2x of the block, then once more */
+    const float *x2; /* 2x of position 0 of this pass */
+    uint32_t stored_from;
+};
+
+/* The groups that survivors come from. */
+struct survivors {
+    uint16_t *list[2]; /* [groups] */
+    uint8_t *seen;     /* [groups] */
+};
+
+struct work {
+    struct track tracks[TCQ_VITERBI_BLOCKS_MAX];
+    struct survivors survivors;
+};
+
+/* ---- memory ---------------------------------------------------------------- */
+
+static size_t rounded(size_t nbytes)
+{
+    return (nbytes + 63) & ~(size_t)63;
+}
+
+static struct shape shape_of(uint32_t k, uint32_t L, uint32_t T)
+{
+    struct shape s = {.k = k, .L = L, .T = T, .groups = 1u << (L - k)};
+    s.row = rounded(s.groups * sizeof(float)) / sizeof(float);
+    /* Choosing again across n boundaries that are not stored costs 2^(k*n)
+     * emissions: worth it for small k only. */
+    while (s.interval_log2 < INTERVAL_LOG2_MAX && k << (s.interval_log2 + 1) <= 6 &&
+           (size_t)T * s.groups * sizeof(float) >> s.interval_log2 > STORED_NBYTES_GOAL)
+        s.interval_log2++;
+    return s;
+}
+
+static void *take(char **at, size_t nbytes)
+{
+    void *here = *at;
+    *at += rounded(nbytes);
+    return here;
+}
+
+/* Lays out a workspace from `memory` on and returns its end. */
+static char *work_layout(struct work *w, char *memory, const struct shape *s)
+{
+    size_t row_nbytes = s->row * sizeof(float);
+    for (uint32_t b = 0; b < TCQ_VITERBI_BLOCKS_MAX; b++) {
+        struct track *track = &w->tracks[b];
+        track->rows = take(&memory, ((s->T >> s->interval_log2) + 1) * row_nbytes);
+        track->spare = take(&memory, 2 * row_nbytes);
+        track->twice = take(&memory, 2 * s->T * sizeof(float));
+    }
+    for (int i = 0; i < 2; i++)
+        w->survivors.list[i] = take(&memory, s->groups * sizeof(uint16_t));
+    w->survivors.seen = take(&memory, s->groups);
+    return memory;
+}
+
+static size_t work_nbytes(uint32_t k, uint32_t L, uint32_t T)
+{
+    struct work w;
+    struct shape s = shape_of(k, L, T);
+    return (size_t)(work_layout(&w, NULL, &s) - (char *)NULL);
+}
+
+static bool is_stored(const struct shape *s, const struct track *track, uint32_t boundary)
+{
+    return boundary >= track->stored_from && !(boundary & ((1u << s->interval_log2) - 1));
+}
+
+static float *metrics_at(const struct shape *s, const struct track *track, uint32_t boundary)
+{
+    if (is_stored(s, track, boundary))
+        return track->rows + (boundary >> s->interval_log2) * s->row;
+    return track->spare + (boundary & 1) * s->row;
+}
+
+/* ---- forward --------------------------------------------------------------- */
+
+/* One block's part in a step. */
+struct stride {
+    const float *from;
+    float *to;
+    float x2;
+};
+
+/* The sums of one vector of states: what their group brings, and what they emit. */
+ALWAYS_INLINE vf sums(uint32_t k, const float *metrics, vf x2, vf value, vf minus_square)
+{
+    return vf_add(vf_spread(k, metrics), vf_fma(x2, value, minus_square));
+}
+
+/* From one boundary's metrics to the next's, for one block or two. */
+ALWAYS_INLINE void step(const uint32_t k, const bool two, uint32_t L, const float *table,
+                        struct stride a, struct stride b)
+{
+    const uint32_t count = 1u << k, groups = 1u << (L - k);
+    const vf xa = vf_set1(a.x2), xb = vf_set1(b.x2);
+    for (uint32_t j = 0; j < groups; j += LANES) {
+        vf best_a = xa, best_b = xb; /* replaced at m = 0 */
+        for (uint32_t m = 0; m < count; m += 2, table += 4 * LANES) {
+            vf v0 = vf_load(table), n0 = vf_load(table + LANES);
+            vf v1 = vf_load(table + 2 * LANES), n1 = vf_load(table + 3 * LANES);
+            uint32_t q0 = (j + m * groups) >> k, q1 = (j + (m + 1) * groups) >> k;
+            /* In pairs: the chain of maxima is half as long. */
+            vf pair_a = vf_max(sums(k, a.from + q0, xa, v0, n0), sums(k, a.from + q1, xa, v1, n1));
+            best_a = m ? vf_max(best_a, pair_a) : pair_a;
+            if (two) {
+                vf pair_b =
+                    vf_max(sums(k, b.from + q0, xb, v0, n0), sums(k, b.from + q1, xb, v1, n1));
+                best_b = m ? vf_max(best_b, pair_b) : pair_b;
+            }
+        }
+        vf_store(a.to + j, vf_unspread(k, best_a));
+        if (two)
+            vf_store(b.to + j, vf_unspread(k, best_b));
+    }
+}
+
+/* Fewer groups than lanes: vectors hold whole sets of predecessors, and lanes
+ * of the same group are joined at the end. */
+ALWAYS_INLINE void step_narrow(const uint32_t k, uint32_t L, const float *table, struct stride a)
+{
+    const uint32_t groups = 1u << (L - k);
+    float lanes[LANES];
+    vf x2 = vf_set1(a.x2), best = vf_set1(-INFINITY);
+    for (uint32_t state = 0; state < 1u << L; state += LANES, table += 2 * LANES)
+        best = vf_max(best,
+                      sums(k, a.from + (state >> k), x2, vf_load(table), vf_load(table + LANES)));
+    vf_store(lanes, best);
+    for (uint32_t j = 0; j < groups; j++) {
+        float most = lanes[j];
+        for (uint32_t lane = j + groups; lane < LANES; lane += groups)
+            most = lanes[lane] > most ? lanes[lane] : most;
+        a.to[j] = most;
+    }
+}
+
+ALWAYS_INLINE struct stride stride_at(const struct shape *s, const struct track *track, uint32_t i)
+{
+    return (struct stride){metrics_at(s, track, i), metrics_at(s, track, i + 1), track->x2[i]};
+}
+
+/* Positions first .. end-1 of a pass. */
+ALWAYS_INLINE void forward(const uint32_t k, const bool two, const struct shape *s,
+                           const float *table, const struct track *tracks, uint32_t first,
+                           uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        struct stride a = stride_at(s, &tracks[0], i), b = a;
+        if (two)
+            b = stride_at(s, &tracks[1], i);
+        if (k >= VF_LANES_LOG2 && s->groups < LANES) {
+            step_narrow(k, s->L, table, a);
+            if (two)
+                step_narrow(k, s->L, table, b);
+        } else {
+            step(k, two, s->L, table, a, b);
+        }
+    }
+}
+
+/* ---- backward -------------------------------------------------------------- */
+
+/* The greatest sum that leads to group j, and the predecessor m that has it,
+ * from the metrics of the predecessors' groups. */
+ALWAYS_INLINE float choose(const uint32_t k, const float *table, const float *metrics, float x2,
+                           uint32_t j, uint32_t *choice)
+{
+    const uint32_t count = 1u << k;
+    const float *values = table + (size_t)j * 2 * count, *minus_squares = values + count;
+    float best = metrics[0] + fmaf(x2, values[0], minus_squares[0]);
+    *choice = 0;
+    for (uint32_t m = 1; m < count; m++) {
+        float sum = metrics[m] + fmaf(x2, values[m], minus_squares[m]);
+        *choice = sum >= best ? m : *choice;
+        best = sum >= best ? sum : best;
+    }
+    return best;
+}
+
+/* The metric of group j at a boundary, made again where it was not stored. */
+static float metric(const struct shape *s, const float *table, const struct track *track,
+                    uint32_t boundary, uint32_t j)
+{
+    if (is_stored(s, track, boundary))
+        return metrics_at(s, track, boundary)[j];
+    float metrics[COUNT_MAX];
+    uint32_t unused;
+    for (uint32_t m = 0; m < 1u << s->k; m++)
+        metrics[m] = metric(s, table, track, boundary - 1, (j + m * s->groups) >> s->k);
+    return choose(s->k, table, metrics, track->x2[boundary - 1], j, &unused);
+}
+
+/* The state before `boundary` on the best path that is in group j there. */
+ALWAYS_INLINE uint32_t predecessor(const uint32_t k, const struct shape *s, const float *table,
+                                   const struct track *track, uint32_t boundary, uint32_t j)
+{
+    const uint32_t groups = s->groups;
+    float metrics[1u << k];
+    if (is_stored(s, track, boundary - 1)) {
+        const float *row = metrics_at(s, track, boundary - 1);
+        for (uint32_t m = 0; m < 1u << k; m++)
+            metrics[m] = row[(j + m * groups) >> k];
+    } else {
+        for (uint32_t m = 0; m < 1u << k; m++)
+            metrics[m] = metric(s, table, track, boundary - 1, (j + m * groups) >> k);
+    }
+    uint32_t m;
+    choose(k, table, metrics, track->x2[boundary - 1], j, &m);
+    return j + m * groups;
+}
+
+/* Follows the paths that are in `groups` at boundary T back to boundary `end`;
+ * groups becomes where they are there.  states (may be NULL) is [blocks][T]. */
+ALWAYS_INLINE void backward(const uint32_t k, const struct shape *s, const float *table,
+                            const struct track *tracks, uint32_t blocks, uint32_t end,
+                            uint32_t *groups, uint16_t *states)
+{
+    for (uint32_t i = s->T; i > end; i--)
+        for (uint32_t b = 0; b < blocks; b++) {
+            uint32_t state = predecessor(k, s, table, &tracks[b], i, groups[b]);
+            groups[b] = state >> k;
+            if (states)
+                states[b * s->T + i - 1] = (uint16_t)state;
+        }
+}
+
+/* The group at boundary `end` that all paths alive at `boundary` come through,
+ * or `groups` if they come through several. */
+ALWAYS_INLINE uint32_t common_group(const uint32_t k, const struct shape *s, const float *table,
+                                    const struct track *track, const struct survivors *survivors,
+                                    uint32_t boundary, uint32_t end)
+{
+    uint16_t *now = survivors->list[0], *before = survivors->list[1];
+    uint32_t alive = s->groups;
+    for (uint32_t j = 0; j < alive; j++)
+        now[j] = (uint16_t)j;
+    for (uint32_t i = boundary; i > end; i--) {
+        uint32_t found = 0;
+        memset(survivors->seen, 0, s->groups);
+        for (uint32_t n = 0; n < alive; n++) {
+            uint32_t group = predecessor(k, s, table, track, i, now[n]) >> k;
+            before[found] = (uint16_t)group;
+            found += !survivors->seen[group];
+            survivors->seen[group] = 1;
+        }
+        uint16_t *swap = now;
+        now = before;
+        before = swap;
+        alive = found;
+    }
+    return alive == 1 ? now[0] : s->groups;
+}
+
+/* The group at boundary T of the best path of all: the one that leads back to
+ * the largest state. */
+ALWAYS_INLINE uint32_t best_group(const uint32_t k, const struct shape *s, const float *table,
+                                  const struct track *track)
+{
+    const float *row = metrics_at(s, track, s->T);
+    float most = row[0];
+    for (uint32_t j = 1; j < s->groups; j++)
+        most = row[j] > most ? row[j] : most;
+    uint32_t largest = 0, best = 0;
+    for (uint32_t j = 0; j < s->groups; j++) {
+        uint32_t state = row[j] == most ? predecessor(k, s, table, track, s->T, j) : 0;
+        if (row[j] == most && state >= largest) {
+            largest = state;
+            best = j;
+        }
+    }
+    return best;
+}
+
+/* ---- one k ------------------------------------------------------------------ */
+
+/* The functions above for one k, so that their loops have fixed lengths. */
+struct functions {
+    void (*forward)(const struct shape *, const float *, const struct track *, uint32_t blocks,
+                    uint32_t first, uint32_t end);
+    void (*backward)(const struct shape *, const float *, const struct track *, uint32_t blocks,
+                     uint32_t end, uint32_t *groups, uint16_t *states);
+    uint32_t (*common_group)(const struct shape *, const float *, const struct track *,
+                             const struct survivors *, uint32_t boundary, uint32_t end);
+    uint32_t (*best_group)(const struct shape *, const float *, const struct track *);
+};
+
+#define FUNCTIONS_OF(K)                                                                        \
+    NEVER_INLINE void forward_##K(const struct shape *s, const float *table,                   \
+                                  const struct track *tracks, uint32_t blocks, uint32_t first, \
+                                  uint32_t end)                                                \
+    {                                                                                          \
+        if (blocks == 2)                                                                       \
+            forward(K, true, s, table, tracks, first, end);                                    \
+        else                                                                                   \
+            forward(K, false, s, table, tracks, first, end);                                   \
+    }                                                                                          \
+    NEVER_INLINE void backward_##K(const struct shape *s, const float *table,                  \
+                                   const struct track *tracks, uint32_t blocks, uint32_t end,  \
+                                   uint32_t *groups, uint16_t *states)                         \
+    {                                                                                          \
+        backward(K, s, table, tracks, blocks, end, groups, states);                            \
+    }                                                                                          \
+    NEVER_INLINE uint32_t common_group_##K(                                                    \
+        const struct shape *s, const float *table, const struct track *track,                  \
+        const struct survivors *survivors, uint32_t boundary, uint32_t end)                    \
+    {                                                                                          \
+        return common_group(K, s, table, track, survivors, boundary, end);                     \
+    }                                                                                          \
+    NEVER_INLINE uint32_t best_group_##K(const struct shape *s, const float *table,            \
+                                         const struct track *track)                            \
+    {                                                                                          \
+        return best_group(K, s, table, track);                                                 \
+    }
+
+FUNCTIONS_OF(1)
+FUNCTIONS_OF(2)
+FUNCTIONS_OF(3)
+FUNCTIONS_OF(4)
+FUNCTIONS_OF(5)
+FUNCTIONS_OF(6)
+
+#define FUNCTIONS_ENTRY(K) [K] = {forward_##K, backward_##K, common_group_##K, best_group_##K}
+
+static const struct functions functions_of[TCQ_K_MAX + 1] = {
+    FUNCTIONS_ENTRY(1), FUNCTIONS_ENTRY(2), FUNCTIONS_ENTRY(3),
+    FUNCTIONS_ENTRY(4), FUNCTIONS_ENTRY(5), FUNCTIONS_ENTRY(6),
+};
+
+/* ---- two passes ------------------------------------------------------------- */
+
+/* Begins a pass whose position 0 is position `shift` of the block and whose
+ * paths start in `group` (or anywhere, if that is s->groups). */
+static void pass_begin(struct track *track, const struct shape *s, uint32_t shift, uint32_t group,
+                       uint32_t stored_from)
+{
+    track->x2 = track->twice + shift;
+    track->stored_from = stored_from;
+    float *metrics = metrics_at(s, track, 0);
+    for (uint32_t j = 0; j < s->groups; j++)
+        metrics[j] = group == s->groups || j == group ? 0.0f : TCQ_VITERBI_FORBIDDEN;
+}
+
+/* Positions after which it is worth asking whether all paths agree: they do,
+ * in nearly all blocks, after this many times the L/k positions that the
+ * trellis remembers. */
+#ifndef MERGE_FACTOR
+#define MERGE_FACTOR 7
+#endif
+
+/* The first pass: in which group is the best free path through the block,
+ * rotated by T/2, at the block's own beginning?  As soon as all paths still
+ * alive agree on it, the positions that remain cannot change the answer. */
+static void find_groups(uint32_t *groups, struct work *w, const struct shape *s, uint32_t blocks,
+                        const struct tcq_trellis *trellis)
+{
+    const struct functions *f = &functions_of[s->k];
+    uint32_t half = s->T / 2, beginning = s->T - half;
+    uint32_t stored_from = beginning >> s->interval_log2 << s->interval_log2;
+    uint32_t stride = MERGE_FACTOR * s->L / s->k, at = 0;
+    for (uint32_t b = 0; b < blocks; b++)
+        pass_begin(&w->tracks[b], s, half, s->groups, stored_from);
+    for (uint32_t next = beginning + stride; next < s->T; next += stride) {
+        f->forward(s, trellis->forward, w->tracks, blocks, at, next);
+        at = next;
+        bool all = true;
+        for (uint32_t b = 0; b < blocks; b++) {
+            groups[b] =
+                f->common_group(s, trellis->backward, &w->tracks[b], &w->survivors, at, beginning);
+            all = all && groups[b] < s->groups;
+        }
+        if (all)
+            return;
+    }
+    f->forward(s, trellis->forward, w->tracks, blocks, at, s->T);
+    for (uint32_t b = 0; b < blocks; b++)
+        groups[b] = f->best_group(s, trellis->backward, &w->tracks[b]);
+    f->backward(s, trellis->backward, w->tracks, blocks, beginning, groups, NULL);
+}
+
+static void solve(uint16_t *states, const float *x, uint32_t T, uint32_t blocks,
+                  const struct tcq_trellis *trellis, void *memory)
+{
+    const struct shape s = shape_of(trellis->k, trellis->L, T);
+    const struct functions *f = &functions_of[s.k];
+    uint32_t groups[TCQ_VITERBI_BLOCKS_MAX];
+    struct work w;
+    work_layout(&w, memory, &s);
+    for (uint32_t b = 0; b < blocks; b++)
+        for (uint32_t t = 0; t < T; t++)
+            w.tracks[b].twice[t] = w.tracks[b].twice[t + T] = 2.0f * x[b * T + t];
+    find_groups(groups, &w, &s, blocks, trellis);
+    for (uint32_t b = 0; b < blocks; b++)
+        pass_begin(&w.tracks[b], &s, 0, groups[b], 0);
+    f->forward(&s, trellis->forward, w.tracks, blocks, 0, T);
+    f->backward(&s, trellis->backward, w.tracks, blocks, 0, groups, states);
+}
+
+#endif
