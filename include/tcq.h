@@ -380,12 +380,15 @@ struct tcq_config;
 
 /* Parse the text of a config.json.  Both `quantization` and
  * `quantization_config` are looked at and must agree where both exist; a file
- * without either is fine (no packed module).  Errors: FORMAT, UNSUPPORTED (an
- * unknown code or mode). */
+ * without either is fine (no packed module).  Modules of other modes ("affine",
+ * "mxfp4", "mxfp8", "nvfp4") are no packed modules; unknown keys are ignored.
+ * Errors: FORMAT; GEOMETRY; UNSUPPORTED (an unknown code or mode); MEMORY. */
 TCQ_API enum tcq_status tcq_config_parse(const char *text, size_t text_nbytes,
                                          struct tcq_config **out, struct tcq_error *error);
 TCQ_API void tcq_config_destroy(struct tcq_config *config);
 TCQ_API size_t tcq_config_module_count(const struct tcq_config *config);
+/* The path of packed module i < count, in the order of the names' bytes; NULL
+ * if i is out of range. */
 TCQ_API const char *tcq_config_module_name(const struct tcq_config *config, size_t i);
 /* True, and *out filled, if the module of that path is packed by a trellis. */
 TCQ_API bool tcq_config_find(const struct tcq_config *config, const char *module,
@@ -394,14 +397,20 @@ TCQ_API bool tcq_config_find(const struct tcq_config *config, const char *module
 /* The packed tensor of module `module`: `<module>.weight` and
  * `<module>.scales` of the source with the geometry that its config gives,
  * checked as docs/format.md says, each refusal with its own message.  The view
- * lives until the source is closed. */
+ * lives until the source is closed.  It is of the mapped file; where that leaves
+ * the words unaligned, of a copy that the source keeps.
+ * Errors: ARGUMENT (config does not have the module); FORMAT; GEOMETRY; VALUE (a
+ * scale that is not finite); MEMORY. */
 TCQ_API enum tcq_status tcq_source_packed(const struct tcq_source *source,
                                           const struct tcq_config *config, const char *module,
                                           struct tcq_tensor *out, struct tcq_error *error);
 
-/* Write the text of a config.json: every key of source_text (NULL: an empty
- * object) kept, `quantization` and `quantization_config` set from the modules.
- * *out is a malloc'ed string that the caller frees. */
+/* Write the text of a config.json: every other key of source_text (NULL: an
+ * empty object) is kept as it is, in order; `quantization` and
+ * `quantization_config` hold the defaults and the modules.  Entries that the
+ * source has for other modules stay, unless it names a `quant_method`.
+ * *out is a malloc'ed string that the caller frees.
+ * Errors: FORMAT (source_text); ARGUMENT (a name twice); GEOMETRY; MEMORY. */
 struct tcq_module_entry {
     const char *name;                /* module path */
     bool packed;                     /* false: written as `false` */

@@ -4,6 +4,7 @@
  * model.safetensors.index.json names.  The index must tell the truth: every
  * tensor it names is in the shard it says, and no shard holds another.
  */
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,14 +69,6 @@ static enum tcq_status check_shard_name(const char *tensor, const json_t *value,
     return TCQ_OK;
 }
 
-static const struct tcq_source_file *find_shard(const struct tcq_source *source, const char *name)
-{
-    for (size_t f = 0; f < source->file_count; f++)
-        if (!strcmp(source->files[f].name, name))
-            return &source->files[f];
-    return NULL;
-}
-
 static int compare_strings(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -108,6 +101,17 @@ static enum tcq_status list_shards(json_t *map, const char ***names, size_t *cou
     return TCQ_OK;
 }
 
+static enum tcq_status add_from_folder(struct tcq_source *source, const char *folder,
+                                       const char *name, struct tcq_error *error)
+{
+    char *path = tcq_path_join(folder, name);
+    if (!path)
+        return tcq_error_memory(error, strlen(folder), "a path");
+    enum tcq_status status = tcq_source_add_file(source, path, error);
+    tcq_free(path);
+    return status;
+}
+
 static enum tcq_status open_shards(struct tcq_source *source, const char *folder, json_t *map,
                                    struct tcq_error *error)
 {
@@ -121,10 +125,18 @@ static enum tcq_status open_shards(struct tcq_source *source, const char *folder
         status = tcq_error_memory(error, count * sizeof *source->files, "the list of shards");
     for (size_t i = 0; i < count && status == TCQ_OK; i++)
         status = folder_has(folder, names[i])
-                     ? tcq_source_add_file(source, folder, names[i], error)
+                     ? add_from_folder(source, folder, names[i], error)
                      : tcq_error_set(error, TCQ_ERROR_IO, "shard %.100s is missing", names[i]);
     tcq_free(names);
     return status;
+}
+
+static const struct tcq_source_file *find_shard(const struct tcq_source *source, const char *name)
+{
+    for (size_t f = 0; f < source->file_count; f++)
+        if (!strcmp(source->files[f].name, name))
+            return &source->files[f];
+    return NULL;
 }
 
 static bool holds(const struct tcq_source_file *file, const char *tensor)
@@ -213,12 +225,31 @@ static enum tcq_status open_indexed(struct tcq_source *source, const char *folde
     return status == TCQ_OK ? status : tcq_error_prefix(error, status, "%s", index_name);
 }
 
+static bool holds_suffix(const char *folder, const char *suffix)
+{
+    DIR *dir = opendir(folder);
+    bool found = false;
+    size_t suffix_len = strlen(suffix);
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        size_t len = strlen(entry->d_name);
+        found = len > suffix_len && !strcmp(entry->d_name + len - suffix_len, suffix);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
 static enum tcq_status refuse_folder(const char *folder, struct tcq_error *error)
 {
     const char *hint = "";
-    if (folder_has(folder, "pytorch_model.bin") ||
-        folder_has(folder, "pytorch_model.bin.index.json"))
-        hint = " (pytorch_model.bin is a pickle: convert it to safetensors)";
+    if (holds_suffix(folder, ".safetensors.partial"))
+        hint = "; an unfinished .partial is: the run that wrote it was interrupted";
+    else if (holds_suffix(folder, ".gguf"))
+        hint = "; a .gguf file is: name the file itself";
+    else if (holds_suffix(folder, ".safetensors"))
+        hint = "; another .safetensors file is: name the file itself";
+    else if (holds_suffix(folder, ".bin"))
+        hint = "; a PyTorch .bin may be: convert it to safetensors";
     return tcq_error_set(error, TCQ_ERROR_IO, "%s: neither %s nor %s is in this folder%s", folder,
                          model_name, index_name, hint);
 }
@@ -236,5 +267,5 @@ enum tcq_status tcq_source_open_folder(struct tcq_source *source, const char *fo
     source->files = tcq_alloc(1, sizeof *source->files);
     if (!source->files)
         return tcq_error_memory(error, sizeof *source->files, "a file");
-    return tcq_source_add_file(source, folder, model_name, error);
+    return add_from_folder(source, folder, model_name, error);
 }

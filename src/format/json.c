@@ -4,6 +4,8 @@
  */
 #include "format/json.h"
 
+#include <string.h>
+
 #include "base/error.h"
 
 enum tcq_status tcq_json_parse(const char *text, size_t nbytes, size_t flags, json_t **out,
@@ -27,4 +29,17 @@ enum tcq_status tcq_json_parse(const char *text, size_t nbytes, size_t flags, js
                              nbytes);
     return tcq_error_set(error, TCQ_ERROR_FORMAT, "JSON: %s (line %d, column %d)", problem.text,
                          problem.line, problem.column);
+}
+
+enum tcq_status tcq_json_check_text(const char *text, const char *what, struct tcq_error *error)
+{
+    /* jansson makes no string of what is not UTF-8, nor where memory is short. */
+    json_t *string = json_string(text), *empty = json_string("");
+    bool valid = string != NULL, memory = empty != NULL;
+    json_decref(string);
+    json_decref(empty);
+    if (valid)
+        return TCQ_OK;
+    return memory ? tcq_error_set(error, TCQ_ERROR_ARGUMENT, "%s is not UTF-8", what)
+                  : tcq_error_memory(error, strlen(text), what);
 }

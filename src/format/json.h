@@ -16,4 +16,7 @@
 enum tcq_status tcq_json_parse(const char *text, size_t nbytes, size_t flags, json_t **out,
                                struct tcq_error *error);
 
+/* ARGUMENT with "`what` is not UTF-8" if jansson cannot make a string of text. */
+enum tcq_status tcq_json_check_text(const char *text, const char *what, struct tcq_error *error);
+
 #endif

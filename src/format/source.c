@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "format/gguf_model.h"
 #include "format/sniff.h"
 
 static void close_file(struct tcq_source_file *file)
@@ -20,30 +21,31 @@ static void close_file(struct tcq_source_file *file)
     tcq_free(file->name);
 }
 
-static enum tcq_status parse_file(struct tcq_source_file *file, struct tcq_error *error)
+static enum tcq_status parse_file(struct tcq_source *source, struct tcq_source_file *file,
+                                  struct tcq_error *error)
 {
     const struct tcq_mapping *map = &file->mapping;
-    if (tcq_sniff_is_gguf(map->data, map->nbytes))
+    if (tcq_sniff_is_gguf(map->data, map->nbytes) && source->kind == TCQ_SOURCE_FOLDER)
         return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                             "%s: a GGUF file where safetensors is expected", file->name);
+                             "%s: a GGUF file under the name of a safetensors file", file->name);
+    if (tcq_sniff_is_gguf(map->data, map->nbytes)) {
+        source->kind = TCQ_SOURCE_GGUF;
+        return TCQ_OK;
+    }
     const char *foreign = tcq_sniff_foreign(map->data, map->nbytes);
     if (foreign)
         return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED, "%s: this is %s", file->name, foreign);
     return tcq_safetensors_parse(map->data, map->nbytes, file->name, &file->safetensors, error);
 }
 
-enum tcq_status tcq_source_add_file(struct tcq_source *source, const char *folder, const char *name,
+enum tcq_status tcq_source_add_file(struct tcq_source *source, const char *path,
                                     struct tcq_error *error)
 {
-    struct tcq_source_file file = {0};
-    char *path = tcq_path_join(folder, name);
-    file.name = tcq_strdup(name);
-    enum tcq_status status = !path || !file.name
-                                 ? tcq_error_memory(error, strlen(name) + 1, "a file name")
-                                 : tcq_mapping_open(path, &file.mapping, error);
+    struct tcq_source_file file = {.name = tcq_strdup(tcq_path_name(path))};
+    enum tcq_status status = file.name ? tcq_mapping_open(path, &file.mapping, error)
+                                       : tcq_error_memory(error, strlen(path), "a file name");
     if (status == TCQ_OK)
-        status = parse_file(&file, error);
-    tcq_free(path);
+        status = parse_file(source, &file, error);
     if (status != TCQ_OK)
         close_file(&file);
     else
@@ -82,28 +84,13 @@ static enum tcq_status list_tensors(struct tcq_source *source, struct tcq_error 
     return TCQ_OK;
 }
 
-/* The folder part of a path, "." where there is none. */
-static char *folder_of(const char *path)
-{
-    size_t nbytes = (size_t)(tcq_path_name(path) - path);
-    char *folder = tcq_strdup(nbytes ? path : ".");
-    if (folder && nbytes)
-        folder[nbytes] = '\0';
-    return folder;
-}
-
 static enum tcq_status open_file(struct tcq_source *source, const char *path,
                                  struct tcq_error *error)
 {
     source->files = tcq_alloc(1, sizeof *source->files);
-    char *folder = folder_of(path);
-    enum tcq_status status = TCQ_ERROR_MEMORY;
-    if (!source->files || !folder)
-        tcq_error_memory(error, sizeof *source->files, "a file");
-    else
-        status = tcq_source_add_file(source, folder, tcq_path_name(path), error);
-    tcq_free(folder);
-    return status;
+    if (!source->files)
+        return tcq_error_memory(error, sizeof *source->files, "a file");
+    return tcq_source_add_file(source, path, error);
 }
 
 static enum tcq_status open_any(struct tcq_source *source, const char *path,
@@ -120,7 +107,10 @@ static enum tcq_status open_any(struct tcq_source *source, const char *path,
     } else {
         status = open_file(source, path, error);
     }
-    return status == TCQ_OK ? list_tensors(source, error) : status;
+    if (status != TCQ_OK)
+        return status;
+    return source->kind == TCQ_SOURCE_GGUF ? tcq_source_open_gguf(source, error)
+                                           : list_tensors(source, error);
 }
 
 enum tcq_status tcq_source_open(const char *path, struct tcq_source **out, struct tcq_error *error)
@@ -155,6 +145,7 @@ void tcq_source_close(struct tcq_source *source)
 {
     if (!source)
         return;
+    tcq_gguf_model_destroy(source->gguf);
     for (size_t f = 0; f < source->file_count; f++)
         close_file(&source->files[f]);
     free_copies(source->copies);
@@ -251,6 +242,8 @@ enum tcq_status tcq_source_read_f32(const struct tcq_source *source, float *dst,
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
                              "tensor '%.100s': rows %" PRIu64 " to %" PRIu64 " of %" PRIu64,
                              tensor->name, row_first, row_first + row_count, rows);
+    if (source->kind == TCQ_SOURCE_GGUF)
+        return tcq_source_read_gguf(source, dst, tensor, row_first, row_count, error);
     size_t row_nbytes = (size_t)length * tcq_dtype_nbytes(tensor->dtype);
     const uint8_t *data = tensor->data;
     if (tcq_convert_to_f32(dst, data + row_first * row_nbytes, tensor->dtype,

@@ -31,6 +31,8 @@ struct tcq_source_copies {
     struct tcq_source_copy *first;
 };
 
+struct tcq_gguf_model;
+
 struct tcq_source {
     enum tcq_source_kind kind;
     struct tcq_source_file *files;
@@ -39,16 +41,24 @@ struct tcq_source {
     size_t count;
     char *config;
     struct tcq_source_copies *copies;
+    struct tcq_gguf_model *gguf; /* of TCQ_SOURCE_GGUF */
 };
 
-/* Maps and parses folder/name as files[file_count], which must have room. */
-enum tcq_status tcq_source_add_file(struct tcq_source *source, const char *folder, const char *name,
+/* Maps and parses the file as files[file_count], which must have room.  A GGUF
+ * file is only mapped and sets kind; in a folder it is refused. */
+enum tcq_status tcq_source_add_file(struct tcq_source *source, const char *path,
                                     struct tcq_error *error);
 
 /* Fills files from a model folder, and config if it has a config.json; checks
  * its index against its shards. */
 enum tcq_status tcq_source_open_folder(struct tcq_source *source, const char *folder,
                                        struct tcq_error *error);
+
+/* Lists the tensors of files[0], which is mapped. */
+enum tcq_status tcq_source_open_gguf(struct tcq_source *source, struct tcq_error *error);
+enum tcq_status tcq_source_read_gguf(const struct tcq_source *source, float *dst,
+                                     const struct tcq_source_tensor *tensor, uint64_t row_first,
+                                     uint64_t row_count, struct tcq_error *error);
 
 /* The tensor's bytes at an address that `alignment` divides: where they are, or
  * a copy that lives until the source is closed.  NULL if memory is short. */

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,34 +22,9 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "format/safetensors.h"
+#include "format/writer.h"
 
-/* The header is padded so that the data, and with it every tensor of elements
- * up to this size, starts on a multiple of it. */
-enum { DATA_ALIGNMENT = 8 };
 enum { DONE_LINE_NBYTES = 64 };
-
-struct entry {
-    char *name;
-    enum tcq_dtype dtype;
-    uint32_t rank;
-    uint64_t shape[TCQ_RANK_MAX];
-    uint64_t nbytes;
-    uint64_t offset; /* in the data section */
-};
-
-struct tcq_writer {
-    char *path, *partial, *done;
-    bool overwrite, begun, finished;
-    struct entry *entries;
-    size_t count, capacity;
-    json_t *names, *metadata; /* names: a set, to find duplicates */
-    char *header;             /* with its length in front, padded */
-    size_t header_nbytes;
-    uint64_t data_nbytes;
-    int fd, done_fd;
-    size_t current;   /* the tensor being written */
-    uint64_t written; /* bytes of it */
-};
 
 static enum tcq_status io_error(struct tcq_error *error, const char *path, const char *doing)
 {
@@ -130,188 +104,6 @@ void tcq_writer_destroy(struct tcq_writer *writer, bool keep_partial)
     json_decref(writer->names);
     json_decref(writer->metadata);
     tcq_free(writer);
-}
-
-/* ---- declaring --------------------------------------------------------- */
-
-static enum tcq_status check_size(enum tcq_dtype dtype, uint32_t rank, const uint64_t *shape,
-                                  uint64_t *nbytes, struct tcq_error *error)
-{
-    if (tcq_dtype_nbytes(dtype) == 0)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "dtype %d is unknown", (int)dtype);
-    if (rank > TCQ_RANK_MAX || (rank && !shape))
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "%u dimensions: at most %u, with a shape",
-                             rank, TCQ_RANK_MAX);
-    uint64_t size = tcq_dtype_nbytes(dtype);
-    bool fits = true;
-    for (uint32_t i = 0; i < rank; i++)
-        fits = fits && shape[i] <= INT64_MAX && !__builtin_mul_overflow(size, shape[i], &size);
-    if (!fits || size > INT64_MAX)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "its size in bytes overflows");
-    *nbytes = size;
-    return TCQ_OK;
-}
-
-/* jansson makes no string of what is not UTF-8, nor where memory is short. */
-static enum tcq_status check_text(const char *text, const char *what, struct tcq_error *error)
-{
-    json_t *string = json_string(text), *empty = json_string("");
-    bool valid = string != NULL, memory = empty != NULL;
-    json_decref(string);
-    json_decref(empty);
-    if (valid)
-        return TCQ_OK;
-    return memory ? tcq_error_set(error, TCQ_ERROR_ARGUMENT, "writer: %s is not UTF-8", what)
-                  : tcq_error_memory(error, strlen(text), what);
-}
-
-static enum tcq_status check_name(const struct tcq_writer *writer, const char *name,
-                                  struct tcq_error *error)
-{
-    if (!name || !*name)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "writer: a tensor without a name");
-    if (!strcmp(name, "__metadata__"))
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "tensor '%s': the name is reserved", name);
-    if (json_object_get(writer->names, name))
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "tensor '%.100s' is declared twice", name);
-    return check_text(name, "a tensor's name", error);
-}
-
-static enum tcq_status add_entry(struct tcq_writer *writer, const struct entry *entry,
-                                 struct tcq_error *error)
-{
-    if (writer->count == writer->capacity) {
-        size_t capacity = writer->capacity ? 2 * writer->capacity : 64;
-        struct entry *entries =
-            tcq_realloc(writer->entries, writer->count, capacity, sizeof *entries);
-        if (!entries)
-            return tcq_error_memory(error, capacity * sizeof *entries, "the list of tensors");
-        writer->entries = entries;
-        writer->capacity = capacity;
-    }
-    if (json_object_set_new(writer->names, entry->name, json_true()) != 0)
-        return tcq_error_memory(error, strlen(entry->name), "a name");
-    writer->entries[writer->count++] = *entry;
-    return TCQ_OK;
-}
-
-enum tcq_status tcq_writer_declare(struct tcq_writer *writer, const char *name,
-                                   enum tcq_dtype dtype, uint32_t rank, const uint64_t *shape,
-                                   struct tcq_error *error)
-{
-    if (!writer || writer->begun)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "writer: declare after begin");
-    struct entry entry = {.dtype = dtype, .rank = rank};
-    enum tcq_status status = check_name(writer, name, error);
-    if (status != TCQ_OK)
-        return status;
-    status = check_size(dtype, rank, shape, &entry.nbytes, error);
-    if (status == TCQ_OK &&
-        __builtin_add_overflow(writer->data_nbytes, entry.nbytes, &entry.offset))
-        status = tcq_error_set(error, TCQ_ERROR_ARGUMENT, "the file's size overflows");
-    if (status == TCQ_OK && entry.offset > INT64_MAX - TCQ_SAFETENSORS_HEADER_NBYTES_MAX)
-        status = tcq_error_set(error, TCQ_ERROR_ARGUMENT, "the file's size overflows");
-    if (status != TCQ_OK)
-        return tcq_error_prefix(error, status, "tensor '%.100s'", name);
-    if (rank)
-        memcpy(entry.shape, shape, rank * sizeof *shape);
-    entry.name = tcq_strdup(name);
-    status = entry.name ? add_entry(writer, &entry, error)
-                        : tcq_error_memory(error, strlen(name), "a name");
-    if (status != TCQ_OK)
-        tcq_free(entry.name);
-    else
-        writer->data_nbytes += entry.nbytes;
-    return status;
-}
-
-enum tcq_status tcq_writer_metadata(struct tcq_writer *writer, const char *key, const char *value,
-                                    struct tcq_error *error)
-{
-    if (!writer || writer->begun || !key || !value)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
-                             "writer: metadata after begin, or without key or value");
-    enum tcq_status status = check_text(key, "a key of the metadata", error);
-    if (status == TCQ_OK)
-        status = check_text(value, "a value of the metadata", error);
-    if (status == TCQ_OK && json_object_set_new(writer->metadata, key, json_string(value)) != 0)
-        status = tcq_error_memory(error, strlen(value), "the metadata");
-    return status;
-}
-
-/* ---- the header -------------------------------------------------------- */
-
-/* Larger elements come first in the data, so that all lie aligned; among equal
- * sizes the order is that of the declarations. */
-static void place_entries(struct tcq_writer *writer)
-{
-    uint64_t offset = 0;
-    for (size_t size = DATA_ALIGNMENT; size; size /= 2)
-        for (size_t i = 0; i < writer->count; i++)
-            if (tcq_dtype_nbytes(writer->entries[i].dtype) == size) {
-                writer->entries[i].offset = offset;
-                offset += writer->entries[i].nbytes;
-            }
-}
-
-static json_t *entry_json(const struct entry *entry)
-{
-    json_t *shape = json_array();
-    bool ok = shape != NULL;
-    for (uint32_t i = 0; i < entry->rank && ok; i++)
-        ok = json_array_append_new(shape, json_integer((json_int_t)entry->shape[i])) == 0;
-    if (!ok) {
-        json_decref(shape);
-        return NULL;
-    }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tcq_dtype_name(entry->dtype), "shape", shape,
-                     "data_offsets", (json_int_t)entry->offset,
-                     (json_int_t)(entry->offset + entry->nbytes));
-}
-
-/* The whole header, in the order of the offsets. */
-static json_t *header_json(const struct tcq_writer *writer)
-{
-    json_t *root = json_object();
-    bool ok = root != NULL;
-    if (ok && json_object_size(writer->metadata))
-        ok = json_object_set(root, "__metadata__", writer->metadata) == 0;
-    for (size_t size = DATA_ALIGNMENT; size && ok; size /= 2)
-        for (size_t i = 0; i < writer->count && ok; i++)
-            if (tcq_dtype_nbytes(writer->entries[i].dtype) == size)
-                ok = json_object_set_new(root, writer->entries[i].name,
-                                         entry_json(&writer->entries[i])) == 0;
-    if (!ok) {
-        json_decref(root);
-        return NULL;
-    }
-    return root;
-}
-
-/* header: 8 zero bytes for the length, the JSON, spaces up to the alignment. */
-static enum tcq_status make_header(struct tcq_writer *writer, struct tcq_error *error)
-{
-    place_entries(writer);
-    json_t *root = header_json(writer);
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text)
-        return tcq_error_memory(error, writer->count * sizeof *writer->entries, "the header");
-    size_t text_nbytes = strlen(text);
-    size_t padded = (text_nbytes + DATA_ALIGNMENT - 1) & ~(size_t)(DATA_ALIGNMENT - 1);
-    enum tcq_status status = TCQ_OK;
-    if (padded > TCQ_SAFETENSORS_HEADER_NBYTES_MAX)
-        status = tcq_error_set(error, TCQ_ERROR_ARGUMENT, "%s: header of %zu bytes: at most %d",
-                               writer->path, padded, TCQ_SAFETENSORS_HEADER_NBYTES_MAX);
-    else if (!(writer->header = tcq_alloc(TCQ_SAFETENSORS_LENGTH_NBYTES + padded, 1)))
-        status = tcq_error_memory(error, padded, "the header");
-    if (status == TCQ_OK) {
-        writer->header_nbytes = TCQ_SAFETENSORS_LENGTH_NBYTES + padded;
-        memset(writer->header + TCQ_SAFETENSORS_LENGTH_NBYTES, ' ', padded);
-        memcpy(writer->header + TCQ_SAFETENSORS_LENGTH_NBYTES, text, text_nbytes);
-    }
-    free(text);
-    return status;
 }
 
 /* ---- beginning and resuming -------------------------------------------- */
@@ -485,7 +277,7 @@ enum tcq_status tcq_writer_begin(struct tcq_writer *writer, bool resume, size_t 
     if (!writer || writer->begun)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "writer: begin twice");
     size_t done = 0;
-    enum tcq_status status = writer->header ? TCQ_OK : make_header(writer, error);
+    enum tcq_status status = writer->header ? TCQ_OK : tcq_writer_make_header(writer, error);
     if (status == TCQ_OK)
         status = open_partial(writer, error);
     if (status == TCQ_OK && !(resume && take_up(writer, &done)))
@@ -533,7 +325,7 @@ enum tcq_status tcq_writer_write(struct tcq_writer *writer, const void *data, si
     if (writer->current == writer->count)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
                              "%s: %zu bytes beyond the last tensor declared", writer->path, nbytes);
-    const struct entry *entry = &writer->entries[writer->current];
+    const struct tcq_writer_entry *entry = &writer->entries[writer->current];
     if (nbytes > entry->nbytes - writer->written)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
                              "tensor '%.100s': %zu bytes more than the %" PRIu64 " declared",
@@ -584,7 +376,7 @@ enum tcq_status tcq_writer_finish(struct tcq_writer *writer, struct tcq_error *e
     if (!writer || !writer->begun || writer->finished)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "writer: finish before begin, or twice");
     if (writer->current < writer->count) {
-        const struct entry *entry = &writer->entries[writer->current];
+        const struct tcq_writer_entry *entry = &writer->entries[writer->current];
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
                              "%s: tensor '%.100s' has %" PRIu64 " of %" PRIu64 " bytes",
                              writer->path, entry->name, writer->written, entry->nbytes);
