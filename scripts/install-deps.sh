@@ -6,7 +6,7 @@
 set -euo pipefail
 
 packages=(build-essential cmake ninja-build pkg-config git
-          libpthreadpool-dev libjansson-dev libcmocka-dev libpcre2-dev libpng-dev
+          libpthreadpool-dev libjansson-dev libcmocka-dev libpcre2-dev libutf8proc-dev libpng-dev
           python3 python3-venv unzip)
 if [ "${1:-}" = --ci ]; then
     packages+=(clang libclang-rt-dev ccache valgrind

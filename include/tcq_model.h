@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcq_model.h - whole models on top of tcq.h: tokenizer, chat templates,
+ * transformer, sampler and evaluation.
+ *
+ * Models are dense decoders of the llama family (Llama, SmolLM, Mistral), Qwen2
+ * and Qwen3, read from a folder with packed modules, a folder in MLX's form, an
+ * unpacked safetensors folder, or a GGUF file.  docs/model.md tells what is read
+ * from each and what is refused.  The conventions of tcq.h hold here too.
+ */
+#ifndef TCQ_MODEL_H
+#define TCQ_MODEL_H
+
+#include "tcq.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------ */
+/* Tokenizer                                                                 */
+/* ------------------------------------------------------------------------ */
+
+/* Byte-pair encoding as a tokenizer.json or a GGUF file describes it.  Not
+ * changed after opening: any number of threads may use one. */
+struct tcq_tokenizer;
+
+/* path is a folder with a tokenizer.json (tokenizer_config.json and
+ * generation_config.json add the end tokens and the chat template), a
+ * tokenizer.json by itself, or a GGUF file.  Errors: IO, FORMAT, UNSUPPORTED
+ * (with the name of the part that is not implemented), MEMORY. */
+TCQ_API enum tcq_status tcq_tokenizer_open(const char *path, struct tcq_tokenizer **out,
+                                           struct tcq_error *error);
+TCQ_API void tcq_tokenizer_destroy(struct tcq_tokenizer *tokenizer);
+
+/* One more than the largest token id. */
+TCQ_API uint32_t tcq_tokenizer_count(const struct tcq_tokenizer *tokenizer);
+
+/* How tcq_tokenizer_encode treats a text; flags to combine. */
+enum {
+    TCQ_ENCODE_SPECIAL = 1,  /* special tokens written in the text are such tokens */
+    TCQ_ENCODE_WRAP = 2,     /* put the model's begin and end tokens around it */
+    TCQ_ENCODE_CONTINUE = 4  /* the text follows another: no prefix for a beginning */
+};
+
+/* The tokens of nbytes of UTF-8.  *ids is freed with free() (and may be NULL
+ * where *count is 0).  Errors: VALUE, with the offset, for text that is not
+ * UTF-8; MEMORY. */
+TCQ_API enum tcq_status tcq_tokenizer_encode(const struct tcq_tokenizer *tokenizer,
+                                             const char *text, size_t nbytes, unsigned flags,
+                                             uint32_t **ids, size_t *count,
+                                             struct tcq_error *error);
+
+/* The bytes of one token (not terminated, often a part of a character); an
+ * empty text for an id that is no token.  Lives as long as the tokenizer. */
+TCQ_API const char *tcq_tokenizer_bytes(const struct tcq_tokenizer *tokenizer, uint32_t id,
+                                        size_t *nbytes);
+/* The id of the token that is written `text`, or UINT32_MAX. */
+TCQ_API uint32_t tcq_tokenizer_find(const struct tcq_tokenizer *tokenizer, const char *text);
+/* A control token such as <|im_start|>. */
+TCQ_API bool tcq_tokenizer_is_special(const struct tcq_tokenizer *tokenizer, uint32_t id);
+/* A token after which nothing more is to be generated. */
+TCQ_API bool tcq_tokenizer_is_end(const struct tcq_tokenizer *tokenizer, uint32_t id);
+/* The model's chat template (Jinja), or NULL. */
+TCQ_API const char *tcq_tokenizer_chat_template(const struct tcq_tokenizer *tokenizer);
+
+/* Tokens to text, one at a time, whole characters only: a character whose bytes
+ * come in several tokens is held back until it is complete, and bytes that can
+ * never be one become U+FFFD.  Zero-initialise, set the first two fields. */
+struct tcq_text_stream {
+    const struct tcq_tokenizer *tokenizer;
+    bool show_special; /* give control tokens as text, too */
+    bool started;      /* internal from here on; true skips what a text's start drops */
+    uint8_t held[4];
+    size_t held_nbytes;
+};
+
+/* The text that becomes complete with token `id`, as malloc'ed bytes that the
+ * caller frees; terminated, though it may hold zero bytes. */
+TCQ_API enum tcq_status tcq_text_stream_next(struct tcq_text_stream *stream, uint32_t id,
+                                             char **text, size_t *nbytes,
+                                             struct tcq_error *error);
+/* What is still held when no token follows: U+FFFD, or nothing. */
+TCQ_API enum tcq_status tcq_text_stream_end(struct tcq_text_stream *stream, char **text,
+                                            size_t *nbytes, struct tcq_error *error);
+
+/* ------------------------------------------------------------------------ */
+/* Chat                                                                      */
+/* ------------------------------------------------------------------------ */
+
+/* Forms of a conversation.  There is no Jinja engine: the form is recognised
+ * by the control tokens that a template writes. */
+enum tcq_chat_form {
+    TCQ_CHAT_NONE = 0,
+    TCQ_CHAT_CHATML,  /* <|im_start|>role\n ... <|im_end|>\n */
+    TCQ_CHAT_LLAMA2,  /* [INST] <<SYS>> ... <</SYS>> ... [/INST] */
+    TCQ_CHAT_LLAMA3,  /* <|start_header_id|>role<|end_header_id|>\n\n ... <|eot_id|> */
+    TCQ_CHAT_MISTRAL  /* [INST] ... [/INST], the system's words before the first user's */
+};
+
+TCQ_API const char *tcq_chat_form_name(enum tcq_chat_form form);
+/* The form of the tokenizer's template; NONE where there is no template or it
+ * is of another kind. */
+TCQ_API enum tcq_chat_form tcq_chat_form_of(const struct tcq_tokenizer *tokenizer);
+
+struct tcq_chat_message {
+    const char *role; /* "system", "user" or "assistant" */
+    const char *content;
+};
+
+/* The tokens of a conversation, ready for the assistant's next words.  What
+ * messages contain is never read as control tokens.  Where the template has a
+ * system message of its own and none is given, that one is used.  *ids as in
+ * tcq_tokenizer_encode.  Errors: ARGUMENT (form NONE, another role, an order of
+ * roles that the form cannot write), VALUE, MEMORY. */
+TCQ_API enum tcq_status tcq_chat_encode(const struct tcq_tokenizer *tokenizer,
+                                        enum tcq_chat_form form,
+                                        const struct tcq_chat_message *messages, size_t count,
+                                        uint32_t **ids, size_t *id_count,
+                                        struct tcq_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
