@@ -520,7 +520,11 @@ TCQ_API enum tcq_status tcq_linear_create(struct tcq_context *context,
 TCQ_API void tcq_linear_destroy(struct tcq_linear *linear);
 /* Bytes that the layer holds beside the tensor's own. */
 TCQ_API size_t tcq_linear_nbytes(const struct tcq_linear *linear);
-/* The operation and kernel used for m vectors, for reports. */
+/* Bytes of scratch that its calls use.  The context holds the largest of its
+ * layers' and no call allocates; callers in several threads take turns. */
+TCQ_API size_t tcq_linear_scratch_nbytes(const struct tcq_linear *linear);
+/* The operation and kernel used for m vectors, for reports: AUTO and "none"
+ * where the layer refuses that m. */
 TCQ_API enum tcq_operation tcq_linear_operation(const struct tcq_linear *linear, uint64_t m);
 TCQ_API const char *tcq_linear_kernel(const struct tcq_linear *linear, uint64_t m);
 

@@ -19,6 +19,9 @@ struct tcq_context {
     pthread_mutex_t turn; /* held while a caller uses the pool */
     uint32_t threads;
     uint32_t cpu_flags;
+    pthread_mutex_t scratch_turn; /* held while a caller uses, or grows, the scratch */
+    void *scratch;
+    size_t scratch_nbytes;
 };
 
 /* Processors that this process may run on (cgroup quotas are not looked at). */
@@ -54,6 +57,7 @@ enum tcq_status tcq_context_create(const struct tcq_context_options *options,
     context->threads = options->threads ? options->threads : usable_processors();
     context->cpu_flags = flags;
     pthread_mutex_init(&context->turn, NULL);
+    pthread_mutex_init(&context->scratch_turn, NULL);
     if (context->threads > 1 && !(context->pool = pthreadpool_create(context->threads))) {
         tcq_context_destroy(context);
         return tcq_error_set(error, TCQ_ERROR_MEMORY, "cannot start %u threads", options->threads);
@@ -69,6 +73,8 @@ void tcq_context_destroy(struct tcq_context *context)
     if (context->pool)
         pthreadpool_destroy(context->pool);
     pthread_mutex_destroy(&context->turn);
+    pthread_mutex_destroy(&context->scratch_turn);
+    tcq_free(context->scratch);
     tcq_free(context);
 }
 
@@ -108,4 +114,34 @@ void tcq_context_run(struct tcq_context *context, tcq_task_fn task, void *argume
     else
         work(&run, 0);
     pthread_mutex_unlock(&context->turn);
+}
+
+enum tcq_status tcq_context_reserve(struct tcq_context *context, size_t nbytes,
+                                    struct tcq_error *error)
+{
+    enum tcq_status status = TCQ_OK;
+    pthread_mutex_lock(&context->scratch_turn);
+    if (nbytes > context->scratch_nbytes) {
+        void *larger = tcq_alloc(nbytes, 1);
+        if (larger) {
+            tcq_free(context->scratch);
+            context->scratch = larger;
+            context->scratch_nbytes = nbytes;
+        } else {
+            status = tcq_error_memory(error, nbytes, "scratch shared by layers");
+        }
+    }
+    pthread_mutex_unlock(&context->scratch_turn);
+    return status;
+}
+
+void *tcq_context_acquire(struct tcq_context *context)
+{
+    pthread_mutex_lock(&context->scratch_turn);
+    return context->scratch;
+}
+
+void tcq_context_release(struct tcq_context *context)
+{
+    pthread_mutex_unlock(&context->scratch_turn);
 }

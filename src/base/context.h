@@ -16,4 +16,15 @@ typedef void (*tcq_task_fn)(void *argument, size_t thread, size_t item);
  * Callers in different threads take turns. */
 void tcq_context_run(struct tcq_context *context, tcq_task_fn task, void *argument, size_t count);
 
+/*
+ * Scratch memory that layers of one context share, so that a call allocates
+ * nothing: reserve at creation (the largest reservation counts), acquire around
+ * a call.  acquire waits for other callers and returns the memory, aligned to
+ * TCQ_ALIGNMENT; reserve waits too.
+ */
+enum tcq_status tcq_context_reserve(struct tcq_context *context, size_t nbytes,
+                                    struct tcq_error *error);
+void *tcq_context_acquire(struct tcq_context *context);
+void tcq_context_release(struct tcq_context *context);
+
 #endif
