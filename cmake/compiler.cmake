@@ -16,3 +16,6 @@ if(TCQ_SANITIZE)
     $<$<COMPILE_LANGUAGE:C>:-fsanitize=${TCQ_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(tcq_flags INTERFACE -fsanitize=${TCQ_SANITIZE})
 endif()
+if(TCQ_BUILD_FUZZERS) # coverage for libFuzzer; its main comes with each target
+  target_compile_options(tcq_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-fsanitize=fuzzer-no-link>)
+endif()

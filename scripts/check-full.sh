@@ -29,12 +29,5 @@ for program in build/debug/bin/test_unit_*; do
 done
 
 step "fuzzing, ${FUZZ_SECONDS:=600} seconds a target"
-cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz
-for target in build/fuzz/bin/fuzz_*; do
-    name=${target##*/fuzz_}
-    mkdir -p "build/fuzz/found/$name"
-    "$target" -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=4096 -artifact_prefix="build/fuzz/found/" \
-        "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
-done
+scripts/fuzz.sh "$FUZZ_SECONDS"
 echo "all checks passed"
