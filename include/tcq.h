@@ -353,6 +353,14 @@ TCQ_API const struct tcq_source_tensor *tcq_source_find(const struct tcq_source 
 /* The text of config.json (for GGUF: made from its metadata), or NULL where
  * there is none.  Lives until the source is closed. */
 TCQ_API const char *tcq_source_config(const struct tcq_source *source);
+
+/* The tokenizer that a GGUF file carries, as the texts of tokenizer.json and
+ * tokenizer_config.json (with the chat template), malloc'ed for the caller to
+ * free.  Errors: UNSUPPORTED with what is not carried over, a SentencePiece
+ * tokenizer for one (the weights can still be used); FORMAT; MEMORY; ARGUMENT
+ * for a source that is not GGUF, whose tokenizer is a file beside it. */
+TCQ_API enum tcq_status tcq_source_tokenizer(const struct tcq_source *source, char **tokenizer,
+                                             char **tokenizer_config, struct tcq_error *error);
 /* A string of a safetensors header's __metadata__ (of a folder: of its first
  * file that has it), or NULL.  Lives until the source is closed. */
 TCQ_API const char *tcq_source_metadata(const struct tcq_source *source, const char *key);

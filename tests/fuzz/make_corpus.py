@@ -99,6 +99,17 @@ def safetensors(path, header, data):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def config(modules):
+    section = {"group_size": 64, "bits": 4, "mode": "affine"} | modules
+    return {"model_type": "llama", "hidden_size": 64, "rms_norm_eps": 1e-5,
+            "quantization": section, "quantization_config": section}
+
+
+def module(bits, block, states, axis):
+    return {"bits": bits, "group_size": block, "mode": "trellis",
+            "trellis": {"L": states, "code": "1mad", "axis": axis}}
+
+
 def main():
     def at(target, name):
         os.makedirs(os.path.join(FOLDER, target), exist_ok=True)
@@ -121,6 +132,18 @@ def main():
         name: {"dtype": name, "shape": [], "data_offsets": [8 * i, 8 * i + size]}
         for i, (name, size) in enumerate([("F64", 8), ("U64", 8), ("I64", 8)])}, bytes(24))
     safetensors(at("safetensors", "empty.safetensors"), {}, b"")
+    configs = {
+        "plain.json": {"model_type": "llama"},
+        "packed.json": config({"model.layers.0.mlp.up_proj": module(3, 256, 12, 1),
+                               "model.layers.0.mlp.down_proj": module(2, 64, 12, 0),
+                               "lm_head": False}),
+        "foreign.json": config({"a": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}),
+        "one.json": {"quantization": {"group_size": 64, "bits": 4, "mode": "affine",
+                                      "m": module(6, 128, 16, 0)}},
+    }
+    for name, content in configs.items():
+        with open(at("config", name), "w", encoding="utf-8") as file:
+            json.dump(content, file)
     headers = {
         "whole.json": {"a": {"dtype": "U32", "shape": [2, 8], "data_offsets": [0, 64]}},
         "three.json": {

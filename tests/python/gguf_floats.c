@@ -13,11 +13,8 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/memory.h"
-#include "format/gguf_config.h"
 #include "format/gguf_dequantize.h"
 #include "format/gguf_model.h"
-#include "format/gguf_tokenizer.h"
 
 static void print_head(const char *name, int length, const struct tcq_gguf_tensor *tensor)
 {
@@ -65,58 +62,61 @@ static enum tcq_status print_model_tensor(const struct tcq_gguf_model *model,
     return status;
 }
 
-static enum tcq_status print_json(const struct tcq_gguf_model *model, const char *mode,
-                                  struct tcq_error *error)
-{
-    json_t *config = NULL, *tokenizer = NULL, *tokenizer_config = NULL;
-    enum tcq_status status =
-        strcmp(mode, "config") == 0
-            ? tcq_gguf_config_make(model, &config, error)
-            : tcq_gguf_tokenizer_make(model, &tokenizer, &tokenizer_config, error);
-    if (status == TCQ_OK) {
-        json_t *wanted = strcmp(mode, "tokenizer_config") == 0 ? tokenizer_config
-                         : strcmp(mode, "tokenizer") == 0      ? tokenizer
-                                                               : config;
-        char *text = tcq_gguf_json_text(wanted);
-        printf("%s\n", text);
-        tcq_free(text);
-    }
-    json_decref(config);
-    json_decref(tokenizer);
-    json_decref(tokenizer_config);
-    return status;
-}
-
-static enum tcq_status print_model(const struct tcq_mapping *map, const char *mode,
-                                   const char *path, struct tcq_error *error)
+static enum tcq_status print_model(const struct tcq_mapping *map, const char *path,
+                                   struct tcq_error *error)
 {
     struct tcq_gguf_model *model;
     enum tcq_status status = tcq_gguf_model_create(map->data, map->nbytes, path, &model, error);
     if (status != TCQ_OK)
         return status;
-    if (strcmp(mode, "model") != 0)
-        status = print_json(model, mode, error);
-    else
-        for (size_t i = 0; i < tcq_gguf_model_count(model) && status == TCQ_OK; i++)
-            status = print_model_tensor(model, tcq_gguf_model_get(model, i), error);
+    for (size_t i = 0; i < tcq_gguf_model_count(model) && status == TCQ_OK; i++)
+        status = print_model_tensor(model, tcq_gguf_model_get(model, i), error);
     tcq_gguf_model_destroy(model);
+    return status;
+}
+
+static enum tcq_status print_floats(const char *mode, const char *path, struct tcq_error *error)
+{
+    struct tcq_mapping map;
+    enum tcq_status status = tcq_mapping_open(path, &map, error);
+    if (status != TCQ_OK)
+        return status;
+    status =
+        strcmp(mode, "raw") == 0 ? print_raw(&map, path, error) : print_model(&map, path, error);
+    tcq_mapping_close(&map);
+    return status;
+}
+
+/* Through the public interface. */
+static enum tcq_status print_json(const char *mode, const char *path, struct tcq_error *error)
+{
+    struct tcq_source *source;
+    char *tokenizer = NULL, *tokenizer_config = NULL;
+    enum tcq_status status = tcq_source_open(path, &source, error);
+    if (status != TCQ_OK)
+        return status;
+    if (strcmp(mode, "config") == 0)
+        printf("%s\n", tcq_source_config(source));
+    else
+        status = tcq_source_tokenizer(source, &tokenizer, &tokenizer_config, error);
+    if (tokenizer != NULL)
+        printf("%s\n", strcmp(mode, "tokenizer") == 0 ? tokenizer : tokenizer_config);
+    free(tokenizer);
+    free(tokenizer_config);
+    tcq_source_close(source);
     return status;
 }
 
 int main(int argc, char **argv)
 {
     struct tcq_error error = {0};
-    struct tcq_mapping map;
     if (argc != 3) {
         fprintf(stderr, "usage: gguf_floats raw|model|config|tokenizer|tokenizer_config FILE\n");
         return 2;
     }
-    enum tcq_status status = tcq_mapping_open(argv[2], &map, &error);
-    if (status == TCQ_OK) {
-        status = strcmp(argv[1], "raw") == 0 ? print_raw(&map, argv[2], &error)
-                                             : print_model(&map, argv[1], argv[2], &error);
-        tcq_mapping_close(&map);
-    }
+    bool floats = strcmp(argv[1], "raw") == 0 || strcmp(argv[1], "model") == 0;
+    enum tcq_status status =
+        floats ? print_floats(argv[1], argv[2], &error) : print_json(argv[1], argv[2], &error);
     if (status != TCQ_OK)
         fprintf(stderr, "%s\n", error.message);
     return status == TCQ_OK ? 0 : 1;
