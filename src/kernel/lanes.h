@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the SIMD kernels of every instruction set share: a block's windows are
+ * taken sixteen a step, and which window goes to which lane.  Included by the
+ * primitives of each instruction set only.
+ */
+#ifndef TCQ_KERNEL_LANES_H
+#define TCQ_KERNEL_LANES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TCQ_INLINE static inline __attribute__((always_inline))
+
+/* Before a loop over registers: unrolled whole, its arrays become registers. */
+#if defined(__clang__)
+#define TCQ_UNROLL _Pragma("unroll")
+#else
+#define TCQ_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum { STEP = 16 }; /* windows decoded at once */
+
+/*
+ * Where lane `lane` of step `step` lies among the block's windows in ascending
+ * bit order; the position in the block is T-1 less that.  For k = 4 sixteen
+ * windows span 72 bits, so a step takes eight from each half of a 128-bit group
+ * and the next step the other eight.
+ */
+TCQ_INLINE unsigned lane_window(unsigned k, unsigned step, unsigned lane)
+{
+    if (k != 4)
+        return step * STEP + lane;
+    unsigned pair = lane / 2;
+    return step / 2 * 32 + (pair & 1) * 16 + (step & 1) * 8 + (pair / 2) * 2 + (lane & 1);
+}
+
+/* The bit offset of a lane's window in its 64-bit source: all sixteen windows in
+ * one source (k <= 3), in each half of 128 bits by turns of two lanes (k = 4), or
+ * eight in each of two sources k bytes apart. */
+TCQ_INLINE unsigned lane_shift(unsigned k, unsigned lane)
+{
+    if (k <= 3)
+        return lane * k;
+    return k == 4 ? (lane / 4 * 2 + (lane & 1)) * 4 : (lane & 7) * k;
+}
+
+/* How many steps at a block's end have sources that reach past it. */
+TCQ_INLINE unsigned wrapped_steps(unsigned k)
+{
+    return k == 1 ? 3 : 1;
+}
+
+TCQ_INLINE uint64_t load64(const uint8_t *p)
+{
+    uint64_t q;
+    memcpy(&q, p, sizeof q);
+    return q;
+}
+
+/* Eight bytes from `at` on, where fewer than eight are left before the block's
+ * end: they go on at its start. */
+TCQ_INLINE uint64_t wrapped64(const uint8_t *block, unsigned nbytes, unsigned at)
+{
+    unsigned left = (nbytes - at) * 8; /* bits, 16 to 48 */
+    return load64(block + nbytes - 8) >> (64 - left) | load64(block) << left;
+}
+
+/* The lines of a block that a later call will read.  Prefetching never faults. */
+TCQ_INLINE void prefetch_block(const uint8_t *block, size_t nbytes)
+{
+    for (size_t at = 0; at < nbytes; at += 64)
+        __builtin_prefetch(block + at);
+}
+
+#endif

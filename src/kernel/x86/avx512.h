@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * AVX-512 (VBMI, VNNI) primitives of the kernels: sixteen windows of a block to
+ * their hashes in four instructions, and one more to the byte sums y.
+ * docs/kernels.md counts them.  Included by the files of this folder only.
+ */
+#ifndef TCQ_KERNEL_X86_AVX512_H
+#define TCQ_KERNEL_X86_AVX512_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "code/code.h"
+#include "kernel/lanes.h"
+
+/*
+ * z = a*w + b mod 2^32 for w < 2^15 from one dword D = w << 16 | 3130:
+ *     vpmullw  D * (0, 519)                  -> (519 w mod 2^16) << 16
+ *     vpdpwssd + 3130 * 24481 + w * 25297
+ * since a = 519 * 2^16 + 25297 and b = 3130 * 24481.  The constant rides in the
+ * half that the window leaves free, so b costs no addition.
+ */
+enum { LOW_WORD = 3130, LOW_FACTOR = 24481, HIGH_FACTOR = 25297, HIGH_MULTIPLIER = 519 };
+_Static_assert(LOW_WORD *LOW_FACTOR == TCQ_CODE_ADDEND, "b");
+_Static_assert((HIGH_MULTIPLIER << 16) + HIGH_FACTOR == TCQ_CODE_MULTIPLIER, "a");
+
+struct decoder {
+    __m512i control; /* of vpmultishiftqb: the window of each lane to bits 16.. */
+    __m512i mask;    /* (2^L - 1) << 16 */
+};
+
+TCQ_INLINE struct decoder decoder_make(unsigned k, unsigned L)
+{
+    uint8_t control[64];
+    for (unsigned lane = 0; lane < STEP; lane++) {
+        unsigned shift = lane_shift(k, lane);
+        for (unsigned byte = 0; byte < 4; byte++)
+            control[lane * 4 + byte] = (uint8_t)(byte < 2 ? 0 : shift + (byte - 2) * 8);
+    }
+    return (struct decoder){_mm512_loadu_si512(control),
+                            _mm512_set1_epi32((int)(((1u << L) - 1) << 16))};
+}
+
+/* The 64-bit sources of one step of a block, every lane's window within one. */
+TCQ_INLINE __m512i step_source(unsigned k, const uint8_t *block, unsigned step)
+{
+    const uint8_t *p = block + 2 * k * step;
+    if (k <= 3)
+        return _mm512_set1_epi64((long long)load64(p));
+    if (k == 4) /* the odd step of a group starts 4 bytes behind the even one */
+        return _mm512_broadcast_i32x4(
+            _mm_loadu_si128((const void *)(block + step / 2 * 16 + (step & 1) * 4)));
+    return _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)load64(p)), 0xf0,
+                                  (long long)load64(p + k));
+}
+
+/* The same for a step whose windows wrap round the block's end. */
+TCQ_INLINE __m512i wrapped_source(unsigned k, const uint8_t *block, unsigned step, unsigned steps)
+{
+    unsigned nbytes = 2 * k * steps, at = 2 * k * step;
+    if (k <= 3)
+        return _mm512_set1_epi64((long long)wrapped64(block, nbytes, at));
+    if (k == 4) {
+        __m128i last = _mm_loadu_si128((const void *)(block + nbytes - 16));
+        __m128i first = _mm_loadu_si128((const void *)block);
+        return _mm512_broadcast_i32x4(_mm_alignr_epi8(first, last, 4));
+    }
+    return _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)load64(block + at)), 0xf0,
+                                  (long long)wrapped64(block, nbytes, at + k));
+}
+
+/* The hash z of each window; its four bytes sum to y + 510.  L16: L is 16, whose
+ * windows leave no room for the sign that vpdpwssd sees. */
+TCQ_INLINE __m512i hash_windows(bool L16, const struct decoder *d, __m512i source)
+{
+    __m512i u = _mm512_multishift_epi64_epi8(d->control, source);
+    if (L16) {
+        __m512i product =
+            _mm512_mullo_epi32(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(TCQ_CODE_MULTIPLIER));
+        return _mm512_add_epi32(product, _mm512_set1_epi32(TCQ_CODE_ADDEND));
+    }
+    __m512i D = _mm512_ternarylogic_epi32(u, d->mask, _mm512_set1_epi32(LOW_WORD), 0xea);
+    __m512i high = _mm512_mullo_epi16(D, _mm512_set1_epi32(HIGH_MULTIPLIER << 16));
+    return _mm512_dpwssd_epi32(high, D, _mm512_set1_epi32(HIGH_FACTOR << 16 | LOW_FACTOR));
+}
+
+TCQ_INLINE __m512i hash_step(unsigned k, bool L16, const struct decoder *d, const uint8_t *block,
+                             unsigned step, unsigned steps, bool wrapped)
+{
+    return hash_windows(
+        L16, d, wrapped ? wrapped_source(k, block, step, steps) : step_source(k, block, step));
+}
+
+TCQ_INLINE __m512i sum_bytes(__m512i z)
+{
+    return _mm512_dpbusd_epi32(_mm512_set1_epi32(-TCQ_CODE_OFFSET), z, _mm512_set1_epi8(1));
+}
+
+/* Sixteen float32. */
+typedef __m512 v16;
+
+TCQ_INLINE v16 v16_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+TCQ_INLINE v16 v16_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+TCQ_INLINE void v16_store(float *p, v16 a)
+{
+    _mm512_storeu_ps(p, a);
+}
+
+TCQ_INLINE v16 v16_set1(float a)
+{
+    return _mm512_set1_ps(a);
+}
+
+TCQ_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* Lanes added by halves: 8, 4, 2, 1. */
+TCQ_INLINE float v16_sum(v16 v)
+{
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* The y of one step. */
+TCQ_INLINE v16 decode_step(unsigned k, bool L16, const struct decoder *d, const uint8_t *block,
+                           unsigned step, unsigned steps, bool wrapped)
+{
+    return _mm512_cvtepi32_ps(sum_bytes(hash_step(k, L16, d, block, step, steps, wrapped)));
+}
+
+#endif
