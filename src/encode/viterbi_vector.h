@@ -8,6 +8,7 @@
  *   vf_fma(a, b, c)           a*b + c, rounded once
  *   vf_spread(k, p)           the metrics of a vector of states, see below
  *   vf_unspread(k, v)         lanes back in the order of the states
+ *   VF_CHOOSE_K_MIN           and vf_choose, the backward choice from that k on
  * and, after it, a struct tcq_viterbi made from work_nbytes and solve.
  *
  * Forward, nothing is kept but the metrics of the groups at each boundary: one
@@ -62,17 +63,6 @@ struct track {
     uint32_t stored_from;
 };
 
-/* The groups that survivors come from. */
-struct survivors {
-    uint16_t *list[2]; /* [groups] */
-    uint8_t *seen;     /* [groups] */
-};
-
-struct work {
-    struct track tracks[TCQ_VITERBI_BLOCKS_MAX];
-    struct survivors survivors;
-};
-
 /* ---- memory ---------------------------------------------------------------- */
 
 static size_t rounded(size_t nbytes)
@@ -100,26 +90,23 @@ static void *take(char **at, size_t nbytes)
 }
 
 /* Lays out a workspace from `memory` on and returns its end. */
-static char *work_layout(struct work *w, char *memory, const struct shape *s)
+static char *work_layout(struct track *tracks, char *memory, const struct shape *s)
 {
     size_t row_nbytes = s->row * sizeof(float);
     for (uint32_t b = 0; b < TCQ_VITERBI_BLOCKS_MAX; b++) {
-        struct track *track = &w->tracks[b];
+        struct track *track = &tracks[b];
         track->rows = take(&memory, ((s->T >> s->interval_log2) + 1) * row_nbytes);
         track->spare = take(&memory, 2 * row_nbytes);
         track->twice = take(&memory, 2 * s->T * sizeof(float));
     }
-    for (int i = 0; i < 2; i++)
-        w->survivors.list[i] = take(&memory, s->groups * sizeof(uint16_t));
-    w->survivors.seen = take(&memory, s->groups);
     return memory;
 }
 
 static size_t work_nbytes(uint32_t k, uint32_t L, uint32_t T)
 {
-    struct work w;
+    struct track tracks[TCQ_VITERBI_BLOCKS_MAX];
     struct shape s = shape_of(k, L, T);
-    return (size_t)(work_layout(&w, NULL, &s) - (char *)NULL);
+    return (size_t)(work_layout(tracks, NULL, &s) - (char *)NULL);
 }
 
 static bool is_stored(const struct shape *s, const struct track *track, uint32_t boundary)
@@ -157,6 +144,7 @@ ALWAYS_INLINE void step(const uint32_t k, const bool two, uint32_t L, const floa
     const vf xa = vf_set1(a.x2), xb = vf_set1(b.x2);
     for (uint32_t j = 0; j < groups; j += LANES) {
         vf best_a = xa, best_b = xb; /* replaced at m = 0 */
+#pragma GCC unroll 8
         for (uint32_t m = 0; m < count; m += 2, table += 4 * LANES) {
             vf v0 = vf_load(table), n0 = vf_load(table + LANES);
             vf v1 = vf_load(table + 2 * LANES), n1 = vf_load(table + 3 * LANES);
@@ -221,20 +209,51 @@ ALWAYS_INLINE void forward(const uint32_t k, const bool two, const struct shape 
 
 /* ---- backward -------------------------------------------------------------- */
 
-/* The greatest sum that leads to group j, and the predecessor m that has it,
- * from the metrics of the predecessors' groups. */
-ALWAYS_INLINE float choose(const uint32_t k, const float *table, const float *metrics, float x2,
-                           uint32_t j, uint32_t *choice)
+/* The greatest sum that leads to group j, and the predecessor m that has it;
+ * the metric of m's group is metrics[m * step].  Without branches: which
+ * predecessor wins cannot be foreseen. */
+ALWAYS_INLINE float choose(const uint32_t k, const float *table, const float *metrics, size_t step,
+                           float x2, uint32_t j, uint32_t *choice)
 {
     const uint32_t count = 1u << k;
     const float *values = table + (size_t)j * 2 * count, *minus_squares = values + count;
-    float best = metrics[0] + fmaf(x2, values[0], minus_squares[0]);
-    *choice = 0;
-    for (uint32_t m = 1; m < count; m++) {
-        float sum = metrics[m] + fmaf(x2, values[m], minus_squares[m]);
-        *choice = sum >= best ? m : *choice;
-        best = sum >= best ? sum : best;
+    if (k >= VF_CHOOSE_K_MIN)
+        return vf_choose(k, values, minus_squares, metrics, step, x2, choice);
+    float sum[COUNT_MAX], best = -INFINITY;
+    for (uint32_t m = 0; m < count; m++) {
+        sum[m] = metrics[m * step] + fmaf(x2, values[m], minus_squares[m]);
+        best = sum[m] > best ? sum[m] : best;
     }
+    uint64_t equal = 0;
+    for (uint32_t m = 0; m < count; m++)
+        equal |= (uint64_t)(sum[m] == best) << m;
+    *choice = 63 - (uint32_t)__builtin_clzll(equal);
+    return best;
+}
+
+static float metric(const struct shape *s, const float *table, const struct track *track,
+                    uint32_t boundary, uint32_t j);
+
+/* The metric of group j at `boundary` from those at the boundary before, and
+ * the state between the two. */
+ALWAYS_INLINE float look_back(const uint32_t k, const struct shape *s, const float *table,
+                              const struct track *track, uint32_t boundary, uint32_t j,
+                              uint32_t *state)
+{
+    const uint32_t count = 1u << k, groups = s->groups, before = boundary - 1;
+    float few[COUNT_MAX];
+    const float *metrics = few;
+    size_t step = 1;
+    uint32_t m;
+    if (is_stored(s, track, before) && groups >= count) { /* (j + m*groups) >> k is linear in m */
+        metrics = metrics_at(s, track, before) + (j >> k);
+        step = groups >> k;
+    } else {
+        for (m = 0; m < count; m++)
+            few[m] = metric(s, table, track, before, (j + m * groups) >> k);
+    }
+    float best = choose(k, table, metrics, step, track->x2[before], j, &m);
+    *state = j + m * groups;
     return best;
 }
 
@@ -244,30 +263,8 @@ static float metric(const struct shape *s, const float *table, const struct trac
 {
     if (is_stored(s, track, boundary))
         return metrics_at(s, track, boundary)[j];
-    float metrics[COUNT_MAX];
     uint32_t unused;
-    for (uint32_t m = 0; m < 1u << s->k; m++)
-        metrics[m] = metric(s, table, track, boundary - 1, (j + m * s->groups) >> s->k);
-    return choose(s->k, table, metrics, track->x2[boundary - 1], j, &unused);
-}
-
-/* The state before `boundary` on the best path that is in group j there. */
-ALWAYS_INLINE uint32_t predecessor(const uint32_t k, const struct shape *s, const float *table,
-                                   const struct track *track, uint32_t boundary, uint32_t j)
-{
-    const uint32_t groups = s->groups;
-    float metrics[1u << k];
-    if (is_stored(s, track, boundary - 1)) {
-        const float *row = metrics_at(s, track, boundary - 1);
-        for (uint32_t m = 0; m < 1u << k; m++)
-            metrics[m] = row[(j + m * groups) >> k];
-    } else {
-        for (uint32_t m = 0; m < 1u << k; m++)
-            metrics[m] = metric(s, table, track, boundary - 1, (j + m * groups) >> k);
-    }
-    uint32_t m;
-    choose(k, table, metrics, track->x2[boundary - 1], j, &m);
-    return j + m * groups;
+    return look_back(s->k, s, table, track, boundary, j, &unused);
 }
 
 /* Follows the paths that are in `groups` at boundary T back to boundary `end`;
@@ -278,38 +275,12 @@ ALWAYS_INLINE void backward(const uint32_t k, const struct shape *s, const float
 {
     for (uint32_t i = s->T; i > end; i--)
         for (uint32_t b = 0; b < blocks; b++) {
-            uint32_t state = predecessor(k, s, table, &tracks[b], i, groups[b]);
+            uint32_t state;
+            look_back(k, s, table, &tracks[b], i, groups[b], &state);
             groups[b] = state >> k;
             if (states)
                 states[b * s->T + i - 1] = (uint16_t)state;
         }
-}
-
-/* The group at boundary `end` that all paths alive at `boundary` come through,
- * or `groups` if they come through several. */
-ALWAYS_INLINE uint32_t common_group(const uint32_t k, const struct shape *s, const float *table,
-                                    const struct track *track, const struct survivors *survivors,
-                                    uint32_t boundary, uint32_t end)
-{
-    uint16_t *now = survivors->list[0], *before = survivors->list[1];
-    uint32_t alive = s->groups;
-    for (uint32_t j = 0; j < alive; j++)
-        now[j] = (uint16_t)j;
-    for (uint32_t i = boundary; i > end; i--) {
-        uint32_t found = 0;
-        memset(survivors->seen, 0, s->groups);
-        for (uint32_t n = 0; n < alive; n++) {
-            uint32_t group = predecessor(k, s, table, track, i, now[n]) >> k;
-            before[found] = (uint16_t)group;
-            found += !survivors->seen[group];
-            survivors->seen[group] = 1;
-        }
-        uint16_t *swap = now;
-        now = before;
-        before = swap;
-        alive = found;
-    }
-    return alive == 1 ? now[0] : s->groups;
 }
 
 /* The group at boundary T of the best path of all: the one that leads back to
@@ -323,8 +294,11 @@ ALWAYS_INLINE uint32_t best_group(const uint32_t k, const struct shape *s, const
         most = row[j] > most ? row[j] : most;
     uint32_t largest = 0, best = 0;
     for (uint32_t j = 0; j < s->groups; j++) {
-        uint32_t state = row[j] == most ? predecessor(k, s, table, track, s->T, j) : 0;
-        if (row[j] == most && state >= largest) {
+        if (row[j] < most)
+            continue;
+        uint32_t state;
+        look_back(k, s, table, track, s->T, j, &state);
+        if (state >= largest) {
             largest = state;
             best = j;
         }
@@ -340,8 +314,6 @@ struct functions {
                     uint32_t first, uint32_t end);
     void (*backward)(const struct shape *, const float *, const struct track *, uint32_t blocks,
                      uint32_t end, uint32_t *groups, uint16_t *states);
-    uint32_t (*common_group)(const struct shape *, const float *, const struct track *,
-                             const struct survivors *, uint32_t boundary, uint32_t end);
     uint32_t (*best_group)(const struct shape *, const float *, const struct track *);
 };
 
@@ -361,12 +333,6 @@ struct functions {
     {                                                                                          \
         backward(K, s, table, tracks, blocks, end, groups, states);                            \
     }                                                                                          \
-    NEVER_INLINE uint32_t common_group_##K(                                                    \
-        const struct shape *s, const float *table, const struct track *track,                  \
-        const struct survivors *survivors, uint32_t boundary, uint32_t end)                    \
-    {                                                                                          \
-        return common_group(K, s, table, track, survivors, boundary, end);                     \
-    }                                                                                          \
     NEVER_INLINE uint32_t best_group_##K(const struct shape *s, const float *table,            \
                                          const struct track *track)                            \
     {                                                                                          \
@@ -380,7 +346,7 @@ FUNCTIONS_OF(4)
 FUNCTIONS_OF(5)
 FUNCTIONS_OF(6)
 
-#define FUNCTIONS_ENTRY(K) [K] = {forward_##K, backward_##K, common_group_##K, best_group_##K}
+#define FUNCTIONS_ENTRY(K) [K] = {forward_##K, backward_##K, best_group_##K}
 
 static const struct functions functions_of[TCQ_K_MAX + 1] = {
     FUNCTIONS_ENTRY(1), FUNCTIONS_ENTRY(2), FUNCTIONS_ENTRY(3),
@@ -401,41 +367,20 @@ static void pass_begin(struct track *track, const struct shape *s, uint32_t shif
         metrics[j] = group == s->groups || j == group ? 0.0f : TCQ_VITERBI_FORBIDDEN;
 }
 
-/* Positions after which it is worth asking whether all paths agree: they do,
- * in nearly all blocks, after this many times the L/k positions that the
- * trellis remembers. */
-#ifndef MERGE_FACTOR
-#define MERGE_FACTOR 7
-#endif
-
 /* The first pass: in which group is the best free path through the block,
- * rotated by T/2, at the block's own beginning?  As soon as all paths still
- * alive agree on it, the positions that remain cannot change the answer. */
-static void find_groups(uint32_t *groups, struct work *w, const struct shape *s, uint32_t blocks,
-                        const struct tcq_trellis *trellis)
+ * rotated by T/2, at the block's own beginning? */
+static void find_groups(uint32_t *groups, struct track *tracks, const struct shape *s,
+                        uint32_t blocks, const struct tcq_trellis *trellis)
 {
     const struct functions *f = &functions_of[s->k];
     uint32_t half = s->T / 2, beginning = s->T - half;
     uint32_t stored_from = beginning >> s->interval_log2 << s->interval_log2;
-    uint32_t stride = MERGE_FACTOR * s->L / s->k, at = 0;
     for (uint32_t b = 0; b < blocks; b++)
-        pass_begin(&w->tracks[b], s, half, s->groups, stored_from);
-    for (uint32_t next = beginning + stride; next < s->T; next += stride) {
-        f->forward(s, trellis->forward, w->tracks, blocks, at, next);
-        at = next;
-        bool all = true;
-        for (uint32_t b = 0; b < blocks; b++) {
-            groups[b] =
-                f->common_group(s, trellis->backward, &w->tracks[b], &w->survivors, at, beginning);
-            all = all && groups[b] < s->groups;
-        }
-        if (all)
-            return;
-    }
-    f->forward(s, trellis->forward, w->tracks, blocks, at, s->T);
+        pass_begin(&tracks[b], s, half, s->groups, stored_from);
+    f->forward(s, trellis->forward, tracks, blocks, 0, s->T);
     for (uint32_t b = 0; b < blocks; b++)
-        groups[b] = f->best_group(s, trellis->backward, &w->tracks[b]);
-    f->backward(s, trellis->backward, w->tracks, blocks, beginning, groups, NULL);
+        groups[b] = f->best_group(s, trellis->backward, &tracks[b]);
+    f->backward(s, trellis->backward, tracks, blocks, beginning, groups, NULL);
 }
 
 static void solve(uint16_t *states, const float *x, uint32_t T, uint32_t blocks,
@@ -444,16 +389,16 @@ static void solve(uint16_t *states, const float *x, uint32_t T, uint32_t blocks,
     const struct shape s = shape_of(trellis->k, trellis->L, T);
     const struct functions *f = &functions_of[s.k];
     uint32_t groups[TCQ_VITERBI_BLOCKS_MAX];
-    struct work w;
-    work_layout(&w, memory, &s);
+    struct track tracks[TCQ_VITERBI_BLOCKS_MAX];
+    work_layout(tracks, memory, &s);
     for (uint32_t b = 0; b < blocks; b++)
         for (uint32_t t = 0; t < T; t++)
-            w.tracks[b].twice[t] = w.tracks[b].twice[t + T] = 2.0f * x[b * T + t];
-    find_groups(groups, &w, &s, blocks, trellis);
+            tracks[b].twice[t] = tracks[b].twice[t + T] = 2.0f * x[b * T + t];
+    find_groups(groups, tracks, &s, blocks, trellis);
     for (uint32_t b = 0; b < blocks; b++)
-        pass_begin(&w.tracks[b], &s, 0, groups[b], 0);
-    f->forward(&s, trellis->forward, w.tracks, blocks, 0, T);
-    f->backward(&s, trellis->backward, w.tracks, blocks, 0, groups, states);
+        pass_begin(&tracks[b], &s, 0, groups[b], 0);
+    f->forward(&s, trellis->forward, tracks, blocks, 0, T);
+    f->backward(&s, trellis->backward, tracks, blocks, 0, groups, states);
 }
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #define VF_LANES_LOG2 2
+#define VF_CHOOSE_K_MIN (TCQ_K_MAX + 1) /* never */
+#define vf_choose(...) 0.0f
 
 typedef float32x4_t vf;
 

@@ -2,8 +2,7 @@
 /*
  * The Viterbi solver with AVX2 and FMA: 8 states a vector.
  */
-#include <immintrin.h>
-#include <stdint.h>
+#include "encode/x86/viterbi_choose.h"
 
 #define VF_LANES_LOG2 3
 

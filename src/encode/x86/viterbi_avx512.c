@@ -2,8 +2,7 @@
 /*
  * The Viterbi solver with AVX-512: 16 states a vector.
  */
-#include <immintrin.h>
-#include <stdint.h>
+#include "encode/x86/viterbi_choose.h"
 
 #define VF_LANES_LOG2 4
 
