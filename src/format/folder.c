@@ -5,6 +5,8 @@
  * tensor it names is in the shard it says, and no shard holds another.
  */
 #include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,12 +19,12 @@ static const char model_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
 static const char config_name[] = "config.json";
 
+/* Without allocation, so that short memory is not taken for a missing file. */
 static bool folder_has(const char *folder, const char *name)
 {
-    char *path = tcq_path_join(folder, name);
-    bool found = path && tcq_path_exists(path);
-    tcq_free(path);
-    return found;
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n >= 0 && (size_t)n < sizeof path && tcq_path_exists(path);
 }
 
 static enum tcq_status map_in_folder(const char *folder, const char *name, struct tcq_mapping *out,
