@@ -129,7 +129,7 @@ static void every_refusal_has_its_message(void **state)
         {"{\"quantization\":{\"m\":" GOOD "},\"quantization_config\":{\"m\":false}}",
          TCQ_ERROR_FORMAT, "config.json: quantization and quantization_config differ"},
         {SECTION("\"m\":false,\"m\":" GOOD), TCQ_ERROR_FORMAT,
-         "config.json: JSON: duplicate object key near '\"m\"' (line 1, column 70)"},
+         "config.json: JSON: duplicate object key near '\"m\"' (line 1, column 71)"},
         {"[]", TCQ_ERROR_FORMAT, "config.json: JSON: expected an object"},
         {"", TCQ_ERROR_FORMAT, "config.json: JSON: empty"},
         {"{\"a\":NaN}", TCQ_ERROR_FORMAT, NULL},
