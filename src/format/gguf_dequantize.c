@@ -33,21 +33,6 @@ static float load_half(const uint8_t *src)
     return tcq_f16_to_f32(load_u16(src));
 }
 
-static void f32_block(float *dst, const uint8_t *src)
-{
-    *dst = tcq_float_from_bits(load_u32(src));
-}
-
-static void f16_block(float *dst, const uint8_t *src)
-{
-    *dst = load_half(src);
-}
-
-static void bf16_block(float *dst, const uint8_t *src)
-{
-    *dst = tcq_bf16_to_f32(load_u16(src));
-}
-
 /* half d, int8 q[32]: q * d */
 static void q8_0_block(float *dst, const uint8_t *src)
 {
@@ -182,7 +167,6 @@ typedef void (*block_function)(float *dst, const uint8_t *src);
 static block_function find_function(uint32_t type)
 {
     static const block_function functions[] = {
-        [TCQ_GGUF_F32] = f32_block,   [TCQ_GGUF_F16] = f16_block,   [TCQ_GGUF_BF16] = bf16_block,
         [TCQ_GGUF_Q8_0] = q8_0_block, [TCQ_GGUF_Q4_0] = q4_0_block, [TCQ_GGUF_Q4_1] = q4_1_block,
         [TCQ_GGUF_Q5_0] = q5_0_block, [TCQ_GGUF_Q5_1] = q5_1_block, [TCQ_GGUF_Q4_K] = q4_k_block,
         [TCQ_GGUF_Q5_K] = q5_k_block, [TCQ_GGUF_Q6_K] = q6_k_block,
@@ -190,9 +174,17 @@ static block_function find_function(uint32_t type)
     return type < sizeof functions / sizeof *functions ? functions[type] : NULL;
 }
 
+/* The types without blocks that are read, or TCQ_DTYPE_COUNT. */
+static enum tcq_dtype plain_float(const struct tcq_gguf_type_info *type)
+{
+    enum tcq_dtype dtype = tcq_gguf_type_dtype(type);
+    bool plain = dtype == TCQ_DTYPE_F32 || dtype == TCQ_DTYPE_F16 || dtype == TCQ_DTYPE_BF16;
+    return plain ? dtype : TCQ_DTYPE_COUNT;
+}
+
 bool tcq_gguf_type_is_float(const struct tcq_gguf_type_info *type)
 {
-    return find_function(type->number) != NULL;
+    return plain_float(type) != TCQ_DTYPE_COUNT || find_function(type->number) != NULL;
 }
 
 enum tcq_status tcq_gguf_dequantize(float *dst, const uint8_t *src,
@@ -200,6 +192,9 @@ enum tcq_status tcq_gguf_dequantize(float *dst, const uint8_t *src,
                                     struct tcq_error *error)
 {
     block_function convert = find_function(type->number);
+    enum tcq_dtype plain = plain_float(type);
+    if (plain != TCQ_DTYPE_COUNT)
+        return tcq_convert_to_f32(dst, src, plain, (size_t)count);
     if (convert == NULL)
         return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
                              "type %s is not read (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, "

@@ -170,26 +170,7 @@ enum tcq_dtype tcq_gguf_model_dtype(const struct tcq_gguf_model_tensor *tensor)
 {
     if (tensor->name.role == TCQ_GGUF_ROLE_ROTARY)
         return TCQ_DTYPE_COUNT;
-    switch (tensor->stored->type->number) {
-    case TCQ_GGUF_F32:
-        return TCQ_DTYPE_F32;
-    case TCQ_GGUF_F16:
-        return TCQ_DTYPE_F16;
-    case TCQ_GGUF_BF16:
-        return TCQ_DTYPE_BF16;
-    case TCQ_GGUF_F64:
-        return TCQ_DTYPE_F64;
-    case TCQ_GGUF_I8:
-        return TCQ_DTYPE_I8;
-    case TCQ_GGUF_I16:
-        return TCQ_DTYPE_I16;
-    case TCQ_GGUF_I32:
-        return TCQ_DTYPE_I32;
-    case TCQ_GGUF_I64:
-        return TCQ_DTYPE_I64;
-    default:
-        return TCQ_DTYPE_COUNT;
-    }
+    return tcq_gguf_type_dtype(tensor->stored->type);
 }
 
 /* Element `row` of a reordered vector (a bias): its block is converted whole. */

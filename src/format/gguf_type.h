@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tcq.h"
+
 /* The numbers in files, fixed by GGUF; only the types that code here names. */
 enum tcq_gguf_type {
     TCQ_GGUF_F32 = 0,
@@ -42,5 +44,8 @@ struct tcq_gguf_type_info {
 
 /* What is known of a type number; NULL for a number never assigned. */
 const struct tcq_gguf_type_info *tcq_gguf_type_find(uint32_t number);
+
+/* The same type outside GGUF; TCQ_DTYPE_COUNT for a block type. */
+enum tcq_dtype tcq_gguf_type_dtype(const struct tcq_gguf_type_info *type);
 
 #endif

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tokenizer that goes into a GGUF file and comes out as tokenizer.json turns
 texts into the same ids: byte-level BPE trained here for each pre-tokenizer,
-with special tokens, with and without a token before each text."""
+with special tokens, with and without tokens around each text."""
 
 import json
 import os
@@ -76,6 +76,7 @@ def write(path, rng, kind, tokenizer, begins):
         writer.add_bos_token_id(0)
         writer.add_eos_token_id(2)
         writer.add_add_bos_token(begins)
+        writer.add_add_eos_token(begins)
         writer.add_chat_template("{{ messages }}\n")
 
     tensors = model_tensors(rng, "llama", True, False, vocab=len(tokens))
@@ -95,8 +96,9 @@ def check(program, path, rng, kind, begins):
     carried = Tokenizer.from_str(made_by(program, "tokenizer", path))
     if begins:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single="<|endoftext|> $A", pair="<|endoftext|> $A <|endoftext|>:1 $B:1",
-            special_tokens=[("<|endoftext|>", 0)])
+            single="<|endoftext|> $A <|im_end|>",
+            pair="<|endoftext|> $A <|im_end|> <|endoftext|>:1 $B:1 <|im_end|>:1",
+            special_tokens=[("<|endoftext|>", 0), ("<|im_end|>", 2)])
     for text in TEXTS:
         expected, actual = tokenizer.encode(text), carried.encode(text)
         assert actual.ids == expected.ids, (kind, text, expected.tokens, actual.tokens)

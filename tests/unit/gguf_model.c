@@ -139,6 +139,41 @@ static void other_types_are_refused_by_name(void **state)
                      TCQ_ERROR_ARGUMENT);
 }
 
+/* The type of a small model's last norm, changed in the file: rows of 8 are
+ * whole for types without blocks only. */
+static void types_are_known_outside(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t number;
+        enum tcq_dtype dtype;
+    } pairs[] = {{TCQ_GGUF_F32, TCQ_DTYPE_F32},   {TCQ_GGUF_F16, TCQ_DTYPE_F16},
+                 {TCQ_GGUF_BF16, TCQ_DTYPE_BF16}, {TCQ_GGUF_F64, TCQ_DTYPE_F64},
+                 {TCQ_GGUF_I8, TCQ_DTYPE_I8},     {TCQ_GGUF_I16, TCQ_DTYPE_I16},
+                 {TCQ_GGUF_I32, TCQ_DTYPE_I32},   {TCQ_GGUF_I64, TCQ_DTYPE_I64},
+                 {TCQ_GGUF_Q4_0, TCQ_DTYPE_COUNT}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        assert_int_equal(tcq_gguf_type_dtype(tcq_gguf_type_find(pairs[i].number)), pairs[i].dtype);
+}
+
+static void an_integer_tensor_is_not_read(void **state)
+{
+    (void)state;
+    struct small_options options = {0};
+    struct bytes file = small_model(&options);
+    uint8_t *name = memmem(file.data, file.nbytes, "output_norm.weight", 18);
+    name[18 + 4 + 8] = TCQ_GGUF_I32; /* after rank and size; the same bytes an element */
+    struct tcq_gguf_model *model = NULL;
+    assert_int_equal(tcq_gguf_model_create(file.data, file.nbytes, "m.gguf", &model, NULL), TCQ_OK);
+    struct loaded loaded = {file, model};
+    const struct tcq_gguf_model_tensor *norm = find(&loaded, "model.norm.weight");
+    struct tcq_error error;
+    assert_int_equal(tcq_gguf_model_dtype(norm), TCQ_DTYPE_I32);
+    assert_int_equal(tcq_gguf_model_read(model, NULL, norm, 0, 0, &error), TCQ_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "tensor 'output_norm.weight': type I32 is not read"));
+    unload(loaded);
+}
+
 static void refuse(struct small_options options, enum tcq_status expected, const char *part)
 {
     struct bytes file = small_model(&options);
@@ -243,6 +278,9 @@ static void odd_metadata_is_refused(void **state)
     refuse(with_u32(NULL, "split.count", 3), unsupported, "one of 3 parts");
     refuse(with_text("general.type", "adapter"), unsupported, "of type 'adapter'");
     refuse(with_text("llama.rope.scaling.type", "longrope"), unsupported, "scaling 'longrope'");
+    refuse(with_u32(NULL, "llama.rope.scaling.type", 1), format, "a string expected");
+    refuse(with_u32("block_count", "general.name", 1), format, "block_count' is missing");
+    refuse(with_text("llama.attention.value_length", "x"), format, "an integer expected");
     refuse(with_text("llama.rope.scaling.type", "yarn"), format, "scaling.factor' is missing");
     struct small_options nan = {.entry_count = 1};
     put_f32_entry(&nan.entries, "llama.rope.freq_base", NAN);
@@ -267,6 +305,14 @@ static void equal_layers_are_read_as_one_number(void **state)
     put_integer(&options.entries, 4, 4);
     struct loaded loaded = load(options);
     assert_int_equal(tcq_gguf_model_settings(loaded.model)->head_count, 4);
+    unload(loaded);
+}
+
+static void no_scaling_may_be_said(void **state)
+{
+    (void)state;
+    struct loaded loaded = load(with_text("llama.rope.scaling.type", "none"));
+    assert_int_equal(tcq_gguf_model_settings(loaded.model)->scaling, TCQ_GGUF_SCALING_NONE);
     unload(loaded);
 }
 
@@ -377,10 +423,13 @@ int main(void)
         cmocka_unit_test(a_bias_is_put_back_as_one_row),
         cmocka_unit_test(reading_outside_is_refused),
         cmocka_unit_test(other_types_are_refused_by_name),
+        cmocka_unit_test(types_are_known_outside),
+        cmocka_unit_test(an_integer_tensor_is_not_read),
         cmocka_unit_test(incomplete_models_are_refused),
         cmocka_unit_test(other_models_are_refused_by_name),
         cmocka_unit_test(odd_metadata_is_refused),
         cmocka_unit_test(equal_layers_are_read_as_one_number),
+        cmocka_unit_test(no_scaling_may_be_said),
         cmocka_unit_test(config_has_the_numbers),
         cmocka_unit_test(llama3_scaling_is_recognized),
         cmocka_unit_test(every_allocation_may_fail),
