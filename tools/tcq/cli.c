@@ -135,7 +135,8 @@ static void parser_add(struct parser *parser, const struct cli_option *option)
 
 static void parser_build(struct parser *parser, const struct cli_command *command)
 {
-    parser->shorts[parser->short_count++] = ':'; /* tell a missing argument from an unknown option */
+    parser->shorts[parser->short_count++] =
+        ':'; /* tell a missing argument from an unknown option */
     for (const struct cli_option *o = command->options; o && o->name; o++)
         parser_add(parser, o);
     for (size_t i = 0; i < COMMON_COUNT; i++)

@@ -95,8 +95,7 @@ int cli_out_of_memory(void);
 
 /* Parse a whole decimal number in [min, max]; on failure a usage message that
  * names `option`. */
-int cli_parse_u32(const char *option, const char *text, uint32_t min, uint32_t max,
-                  uint32_t *out);
+int cli_parse_u32(const char *option, const char *text, uint32_t min, uint32_t max, uint32_t *out);
 /* Bytes with an optional unit: 1048576, 64K, 512MiB, 5GiB, 1.5GB (GB = 10^9,
  * G and GiB = 2^30). */
 int cli_parse_nbytes(const char *option, const char *text, uint64_t *out);
@@ -123,7 +122,7 @@ int cli_print_json(json_t *json);
 struct cli_progress {
     bool active;
     const char *label;
-    const char *unit; /* of total: "weights", "B" */
+    const char *unit;      /* of total: "weights", "B" */
     uint64_t total, first; /* first: what was done before this run began */
     double started, shown;
 };

@@ -48,8 +48,7 @@ static void print_features(const char *label, const json_t *list)
     size_t i;
     json_t *item;
     printf("%-14s", label);
-    json_array_foreach(list, i, item)
-        printf("%s%s", i ? ", " : "", json_string_value(item));
+    json_array_foreach(list, i, item) printf("%s%s", i ? ", " : "", json_string_value(item));
     puts(json_array_size(list) ? "" : "none (plain C)");
 }
 

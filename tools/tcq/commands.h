@@ -7,6 +7,10 @@
 
 #include "cli.h"
 
+extern const struct cli_command cmd_quantize;
+extern const struct cli_command cmd_inspect;
+extern const struct cli_command cmd_verify;
+extern const struct cli_command cmd_dequantize;
 extern const struct cli_command cmd_info;
 
 #endif

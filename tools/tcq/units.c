@@ -32,9 +32,9 @@ int cli_parse_nbytes(const char *option, const char *text, uint64_t *out)
         const char *name;
         double factor;
     } units[] = {
-        {"", 1},           {"B", 1},          {"K", 0x1p10},   {"KiB", 0x1p10}, {"KB", 1e3},
-        {"M", 0x1p20},     {"MiB", 0x1p20},   {"MB", 1e6},     {"G", 0x1p30},   {"GiB", 0x1p30},
-        {"GB", 1e9},       {"T", 0x1p40},     {"TiB", 0x1p40}, {"TB", 1e12},
+        {"", 1},       {"B", 1},        {"K", 0x1p10},   {"KiB", 0x1p10}, {"KB", 1e3},
+        {"M", 0x1p20}, {"MiB", 0x1p20}, {"MB", 1e6},     {"G", 0x1p30},   {"GiB", 0x1p30},
+        {"GB", 1e9},   {"T", 0x1p40},   {"TiB", 0x1p40}, {"TB", 1e12},
     };
     char *end = NULL;
     double value = isdigit((unsigned char)*text) ? strtod(text, &end) : -1;
@@ -147,7 +147,8 @@ static void on_signal(int number)
 void cli_signals_catch(void)
 {
     /* SA_RESETHAND: the second signal has its usual effect. */
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    struct sigaction action = {.sa_handler = on_signal,
+                               .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

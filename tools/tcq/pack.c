@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a packing run needs before its pipeline starts: encoders, the list of
+ * output tensors, memory, and weights that are numbers.
+ */
+#include "pack.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "base/memory.h"
+
+/* ---- Encoders ---- */
+
+struct tcq_encoder **pack_encoder(struct pack *pack, const struct tcq_geometry *geometry)
+{
+    return &pack->encoders[geometry->k - 1][geometry->T == 64 ? 0 : geometry->T == 128 ? 1 : 2];
+}
+
+static int create_encoders(struct pack *pack)
+{
+    for (size_t i = 0; i < pack->plan->count; i++) {
+        const struct plan_entry *entry = &pack->plan->entries[i];
+        if (entry->action != PLAN_PACK)
+            continue;
+        struct tcq_encoder **slot = pack_encoder(pack, &entry->geometry);
+        struct tcq_encoder_options options = {entry->geometry.k, entry->geometry.L,
+                                              entry->geometry.T};
+        struct tcq_error error = {0};
+        if (!*slot && tcq_encoder_create(pack->context, &options, slot, &error) != TCQ_OK)
+            return cli_fail(NULL, &error);
+    }
+    return CLI_CONTINUE;
+}
+
+/* ---- Output tensors ---- */
+
+static bool list_entry(struct pack *pack, size_t i)
+{
+    const struct plan_entry *entry = &pack->plan->entries[i];
+    struct model_tensor *t = &pack->tensors[pack->tensor_count++];
+    *t = (struct model_tensor){
+        .name = entry->tensor->name, .dtype = entry->dtype, .shard = entry->shard};
+    if (entry->action != PLAN_PACK) {
+        t->rank = entry->tensor->rank;
+        memcpy(t->shape, entry->tensor->shape, sizeof t->shape);
+        return true;
+    }
+    t->rank = plan_words_shape(&entry->geometry, t->shape);
+    char *scales = NULL;
+    if (asprintf(&scales, "%s.scales", entry->module) < 0)
+        return false;
+    pack->tensors[pack->tensor_count++] =
+        (struct model_tensor){.name = scales,
+                              .dtype = (enum tcq_dtype)PLAN_SCALES_DTYPE,
+                              .rank = 1,
+                              .shape = {entry->geometry.rows},
+                              .shard = entry->shard};
+    return true;
+}
+
+static int list_tensors(struct pack *pack)
+{
+    size_t count = pack->plan->count;
+    pack->tensors = calloc(2 * count + 1, sizeof *pack->tensors);
+    pack->first_tensor = calloc(count + 1, sizeof *pack->first_tensor);
+    if (!pack->tensors || !pack->first_tensor)
+        return cli_out_of_memory();
+    for (size_t i = 0; i < count; i++) {
+        pack->first_tensor[i] = pack->tensor_count;
+        if (!list_entry(pack, i))
+            return cli_out_of_memory();
+    }
+    pack->first_tensor[count] = pack->tensor_count;
+    return CLI_CONTINUE;
+}
+
+int pack_create(struct pack *pack, const struct tcq_source *source, const struct plan *plan,
+                struct tcq_context *context, const struct cli_args *args)
+{
+    *pack = (struct pack){.source = source, .plan = plan, .context = context, .args = args};
+    int code = create_encoders(pack);
+    if (code == CLI_CONTINUE)
+        code = list_tensors(pack);
+    if (code != CLI_CONTINUE)
+        pack_destroy(pack);
+    return code;
+}
+
+void pack_destroy(struct pack *pack)
+{
+    for (size_t k = 0; k < TCQ_K_MAX; k++)
+        for (size_t t = 0; t < 3; t++)
+            tcq_encoder_destroy(pack->encoders[k][t]);
+    for (size_t i = 0; pack->tensors && pack->first_tensor && i < pack->plan->count; i++)
+        if (pack->plan->entries[i].action == PLAN_PACK)
+            free((void *)(uintptr_t)pack->tensors[pack->first_tensor[i] + 1].name);
+    free(pack->tensors);
+    free(pack->first_tensor);
+    *pack = (struct pack){0};
+}
+
+/* ---- Memory ---- */
+
+uint64_t pack_memory_nbytes(const struct pack *pack)
+{
+    uint64_t total = 0, job = 0, slab = 0;
+    for (size_t k = 0; k < TCQ_K_MAX; k++)
+        for (size_t t = 0; t < 3; t++)
+            if (pack->encoders[k][t])
+                total += tcq_encoder_nbytes(pack->encoders[k][t]);
+    uint64_t chunk = (uint64_t)PACK_CHUNK_WEIGHTS * tcq_context_threads(pack->context);
+    for (size_t i = 0; i < pack->plan->count; i++) {
+        const struct plan_entry *entry = &pack->plan->entries[i];
+        if (entry->action != PLAN_PACK)
+            continue;
+        const struct tcq_geometry *g = &entry->geometry;
+        uint64_t weights = g->rows * g->cols;
+        uint64_t part = weights < chunk ? weights : chunk < g->cols ? g->cols : chunk;
+        uint64_t words = (g->layout == TCQ_LAYOUT_INTERLEAVED ? 2 * weights : part) * g->k / 8;
+        uint64_t values = g->axis ? 4 * part : 0;
+        job = job > words + values ? job : words + values;
+        if (!g->axis && 4 * weights > slab)
+            slab = 4 * weights;
+    }
+    return total + slab + PIPELINE_SLOTS * job;
+}
+
+/* ---- Values ---- */
+
+/* One tensor looked through by all threads in chunks of rows. */
+struct scan {
+    const struct tcq_source *source;
+    const struct tcq_source_tensor *tensor;
+    uint64_t rows, cols, chunk_rows;
+    float **buffers;                 /* one a thread */
+    _Atomic uint64_t first_bad;      /* flat index */
+    _Atomic(enum tcq_status) status; /* of reading */
+};
+
+static void scan_chunk(void *argument, size_t thread, size_t item)
+{
+    struct scan *scan = argument;
+    uint64_t first = item * scan->chunk_rows;
+    uint64_t count = scan->rows - first < scan->chunk_rows ? scan->rows - first : scan->chunk_rows;
+    float *values = scan->buffers[thread];
+    enum tcq_status status =
+        tcq_source_read_f32(scan->source, values, scan->tensor, first, count, NULL);
+    if (status != TCQ_OK) {
+        atomic_store(&scan->status, status);
+        return;
+    }
+    for (uint64_t i = 0; i < count * scan->cols; i++) {
+        if (isfinite(values[i]))
+            continue;
+        uint64_t at = first * scan->cols + i, known = atomic_load(&scan->first_bad);
+        while (at < known && !atomic_compare_exchange_weak(&scan->first_bad, &known, at))
+            ;
+        return;
+    }
+}
+
+static int report_bad(const struct scan *scan)
+{
+    uint64_t row = scan->first_bad / scan->cols, col = scan->first_bad % scan->cols;
+    struct tcq_error error = {0};
+    if (tcq_source_read_f32(scan->source, scan->buffers[0], scan->tensor, row, 1, &error) != TCQ_OK)
+        return cli_fail(scan->tensor->file, &error);
+    cli_message("%s: tensor '%s': row %llu, column %llu is %g; nothing was written",
+                scan->tensor->file, scan->tensor->name, (unsigned long long)row,
+                (unsigned long long)col, (double)scan->buffers[0][col]);
+    return CLI_FAILED;
+}
+
+static int scan_tensor(const struct pack *pack, const struct tcq_source_tensor *tensor)
+{
+    enum { SCAN_WEIGHTS = 1 << 18 };
+    uint32_t threads = tcq_context_threads(pack->context);
+    uint64_t cols = tensor->rank ? tensor->shape[tensor->rank - 1] : 1;
+    if (tensor->count == 0)
+        return CLI_CONTINUE;
+    struct scan scan = {.source = pack->source,
+                        .tensor = tensor,
+                        .rows = tensor->count / cols,
+                        .cols = cols,
+                        .chunk_rows = cols < SCAN_WEIGHTS ? SCAN_WEIGHTS / cols : 1};
+    atomic_init(&scan.first_bad, UINT64_MAX);
+    atomic_init(&scan.status, TCQ_OK);
+    scan.buffers = calloc(threads, sizeof *scan.buffers);
+    bool ok = scan.buffers != NULL;
+    for (uint32_t i = 0; ok && i < threads; i++)
+        ok = (scan.buffers[i] = tcq_alloc(scan.chunk_rows * cols, sizeof(float))) != NULL;
+    int code = CLI_CONTINUE;
+    if (!ok) {
+        code = cli_out_of_memory();
+    } else {
+        size_t chunks = (size_t)((scan.rows + scan.chunk_rows - 1) / scan.chunk_rows);
+        tcq_context_run(pack->context, scan_chunk, &scan, chunks);
+        if (scan.status != TCQ_OK) {
+            cli_message("%s: tensor '%s': %s", tensor->file, tensor->name,
+                        tcq_status_string(scan.status));
+            code = CLI_FAILED;
+        } else if (scan.first_bad != UINT64_MAX) {
+            code = report_bad(&scan);
+        }
+    }
+    for (uint32_t i = 0; scan.buffers && i < threads; i++)
+        tcq_free(scan.buffers[i]);
+    free(scan.buffers);
+    return code;
+}
+
+int pack_check_values(const struct pack *pack)
+{
+    uint64_t total = 0, done = 0;
+    for (size_t i = 0; i < pack->plan->count; i++)
+        if (pack->plan->entries[i].action != PLAN_COPY)
+            total += pack->plan->entries[i].tensor->count;
+    struct cli_progress progress;
+    cli_progress_start(&progress, pack->args, "checking", "weights", 0, total);
+    int code = CLI_CONTINUE;
+    for (size_t i = 0; code == CLI_CONTINUE && i < pack->plan->count; i++) {
+        const struct plan_entry *entry = &pack->plan->entries[i];
+        if (entry->action == PLAN_COPY)
+            continue;
+        code = scan_tensor(pack, entry->tensor);
+        done += entry->tensor->count;
+        cli_progress_show(&progress, done, entry->tensor->name);
+        if (code == CLI_CONTINUE && cli_interrupted()) {
+            cli_message("interrupted before anything was written");
+            code = CLI_FAILED;
+        }
+    }
+    cli_progress_end(&progress);
+    return code;
+}

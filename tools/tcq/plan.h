@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What becomes of every tensor of a source: packed (and with which geometry),
+ * copied as it is, or converted to 16 bits; and in which output file it lands.
+ */
+#ifndef TCQ_PLAN_H
+#define TCQ_PLAN_H
+
+#include "cli.h"
+
+enum { PLAN_PATTERNS_MAX = 64, PLAN_AXIS_AUTO = 2, PLAN_SCALES_DTYPE = TCQ_DTYPE_F16 };
+
+struct plan_pattern {
+    const char *glob;
+    uint32_t k; /* of --bits-for */
+    bool used;  /* matched something */
+};
+
+struct plan_patterns {
+    struct plan_pattern list[PLAN_PATTERNS_MAX];
+    size_t count;
+};
+
+struct plan_options {
+    uint32_t k, L;
+    uint32_t block; /* 0: auto */
+    uint32_t axis;  /* 0, 1 or PLAN_AXIS_AUTO */
+    bool mlx_bun;   /* --preset mlx-bun */
+    bool interleave;
+    uint64_t shard_nbytes;
+    struct plan_patterns bits_for, include, exclude;
+};
+
+enum plan_action {
+    PLAN_PACK,
+    PLAN_COPY,   /* the stored bytes */
+    PLAN_CONVERT /* a GGUF block type, or a projection that fits no block, to 16 bits */
+};
+
+struct plan_entry {
+    const struct tcq_source_tensor *tensor;
+    enum plan_action action;
+    char *module;                 /* the name without ".weight" */
+    struct tcq_geometry geometry; /* of PLAN_PACK */
+    const char *reason;           /* why a projection is not packed, or NULL */
+    enum tcq_dtype dtype;         /* in the output; of the words for PLAN_PACK */
+    uint64_t nbytes;              /* in the output */
+    size_t shard;                 /* index of the output file */
+};
+
+struct plan {
+    struct plan_entry *entries; /* in the order of the source */
+    size_t count;
+    size_t shard_count;
+    size_t packed_count;
+    uint64_t packed_weights, packed_nbytes; /* words and scales */
+    uint64_t weights, nbytes;               /* of everything */
+};
+
+/* Fills a plan for every tensor of source.  Returns CLI_CONTINUE or, after a
+ * message, an exit code.  Patterns that match nothing are refused. */
+int plan_make(const struct tcq_source *source, struct plan_options *options, struct plan *out);
+void plan_free(struct plan *plan);
+
+/* The shape of the words of a packed entry; returns the rank. */
+uint32_t plan_words_shape(const struct tcq_geometry *geometry, uint64_t shape[3]);
+
+/* The table (`all`: a row a tensor; else one for each group of alike tensors)
+ * with totals, to stdout. */
+bool plan_print(const struct plan *plan, bool all);
+json_t *plan_json(const struct plan *plan);
+
+#endif
