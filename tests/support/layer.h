@@ -6,9 +6,10 @@
 #ifndef TESTS_SUPPORT_LAYER_H
 #define TESTS_SUPPORT_LAYER_H
 
-#include "support/test.h"
+#include <stdlib.h>
 
 #include "base/half.h"
+#include "support/random.h"
 #include "tcq.h"
 
 struct layer {

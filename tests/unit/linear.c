@@ -5,6 +5,7 @@
  * reasons and untouched outputs; several threads on one layer.
  */
 #include "support/layer.h"
+#include "support/test.h"
 
 #include <pthread.h>
 
