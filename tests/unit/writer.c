@@ -276,7 +276,7 @@ static void a_damaged_list_counts_up_to_the_damage(void **state)
 {
     (void)state;
     char *folder = folder_make(), path[4096];
-    size_t done = 99, nbytes;
+    size_t done = 99, nbytes = 0;
     snprintf(path, sizeof path, "%s/m.safetensors", folder);
     leave_partial(path);
     uint8_t *list = read_file(in_folder(folder, "m.safetensors.partial.done"), &nbytes);
