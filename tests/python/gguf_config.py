@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 
-from gguf_support import (HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, MIDDLE, VOCAB, gguf,
-                          model_tensors, np, start, write_model)
+from gguf_support import Sizes, gguf, model_tensors, np, start, write_model
+
+SIZES = Sizes()
 
 
 def config(program, path):
@@ -41,15 +42,15 @@ def check_families(program, path, rng):
             def extra(writer):
                 writer.add_rope_freq_base(1000000.0)
                 writer.add_bos_token_id(3)
-                writer.add_eos_token_id(VOCAB)  # names no token
+                writer.add_eos_token_id(SIZES.vocab)  # names no token
             write_model(path, family, model_tensors(rng, family, tied, family == "qwen2"),
                         extra=extra)
             made = config(program, path)
             expected = {
-                "architectures": [name], "model_type": family, "hidden_size": HIDDEN,
-                "intermediate_size": MIDDLE, "num_hidden_layers": LAYERS,
-                "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
-                "head_dim": HEAD_DIM, "vocab_size": VOCAB, "max_position_embeddings": 512,
+                "architectures": [name], "model_type": family, "hidden_size": SIZES.hidden,
+                "intermediate_size": SIZES.middle, "num_hidden_layers": SIZES.layers,
+                "num_attention_heads": SIZES.heads, "num_key_value_heads": SIZES.kv_heads,
+                "head_dim": SIZES.head_dim, "vocab_size": SIZES.vocab, "max_position_embeddings": 512,
                 "rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "rope_scaling": None,
                 "tie_word_embeddings": tied, "bos_token_id": 3, "hidden_act": "silu",
             }
@@ -62,7 +63,7 @@ def check_families(program, path, rng):
 def check_scaling(program, path, rng):
     tensors = model_tensors(rng, "llama", True, False)
     for factor in (8.0, 32.0, 2.5):
-        factors = llama3_factors(500000.0, HEAD_DIM, factor)
+        factors = llama3_factors(500000.0, SIZES.head_dim, factor)
         def extra(writer):
             writer.add_rope_freq_base(500000.0)
             writer.add_tensor("rope_freqs.weight", factors)

@@ -7,7 +7,9 @@ import os
 import sys
 import tempfile
 
-from gguf_support import floats, model_tensors, same_bits, start, write_model
+from gguf_support import (floats, model_tensors, same_bits, start, store_plain, store_q8_0,
+                          write_model)
+
 
 def main():
     program = sys.argv[1]
@@ -16,15 +18,15 @@ def main():
              ("qwen3", False, False)]
     with tempfile.TemporaryDirectory() as folder:
         for family, tied, bias in cases:
-            for quantize in (False, True):
+            for store in (store_plain, store_q8_0):
                 path = os.path.join(folder, "model.gguf")
-                expected = write_model(path, family, model_tensors(rng, family, tied, bias), quantize)
+                expected = write_model(path, family, model_tensors(rng, family, tied, bias), store)
                 actual = floats(program, "model", path)
                 assert list(actual) == sorted(expected), (family, list(actual), sorted(expected))
                 wrong = [name for name in expected if not same_bits(actual[name], expected[name])]
-                assert not wrong, (family, quantize, wrong)
+                assert not wrong, (family, store.__name__, wrong)
                 print(f"{family}: {len(expected)} tensors, tied {tied}, bias {bias}, "
-                      f"{'Q8_0' if quantize else 'F32'}: equal")
+                      f"{store.__name__}: equal")
 
 
 main()

@@ -6,9 +6,9 @@ program gguf_floats."""
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 SKIPPED = 77
-HIDDEN, MIDDLE, HEADS, KV_HEADS, HEAD_DIM, VOCAB, LAYERS = 64, 96, 4, 2, 24, 50, 3
 
 try:
     import gguf
@@ -16,6 +16,18 @@ try:
 except ImportError as missing:
     print(f"SKIPPED: {missing} (pip install -r tests/python/requirements.txt)")
     sys.exit(SKIPPED)
+
+
+class Sizes(NamedTuple):
+    """Of a model."""
+    hidden: int = 64
+    middle: int = 96
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 24
+    vocab: int = 50
+    layers: int = 3
+
 
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 
@@ -73,66 +85,79 @@ def permute(weights, heads):
     return pairs.swapaxes(1, 2).reshape(weights.shape)
 
 
-def model_tensors(rng, family, tied, bias, vocab=VOCAB):
+def model_tensors(rng, family, tied, bias, sizes=Sizes()):
     """{Hugging Face name: float32 array}."""
-    q_rows, kv_rows = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
-    shapes = {"model.embed_tokens.weight": (vocab, HIDDEN), "model.norm.weight": (HIDDEN,)}
+    hidden, middle = sizes.hidden, sizes.middle
+    q_rows, kv_rows = sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
+    shapes = {"model.embed_tokens.weight": (sizes.vocab, hidden), "model.norm.weight": (hidden,)}
     if not tied:
-        shapes["lm_head.weight"] = (vocab, HIDDEN)
-    for layer in range(LAYERS):
+        shapes["lm_head.weight"] = (sizes.vocab, hidden)
+    for layer in range(sizes.layers):
         block = f"model.layers.{layer}."
         shapes |= {
-            block + "input_layernorm.weight": (HIDDEN,),
-            block + "self_attn.q_proj.weight": (q_rows, HIDDEN),
-            block + "self_attn.k_proj.weight": (kv_rows, HIDDEN),
-            block + "self_attn.v_proj.weight": (kv_rows, HIDDEN),
-            block + "self_attn.o_proj.weight": (HIDDEN, q_rows),
-            block + "post_attention_layernorm.weight": (HIDDEN,),
-            block + "mlp.gate_proj.weight": (MIDDLE, HIDDEN),
-            block + "mlp.up_proj.weight": (MIDDLE, HIDDEN),
-            block + "mlp.down_proj.weight": (HIDDEN, MIDDLE),
+            block + "input_layernorm.weight": (hidden,),
+            block + "self_attn.q_proj.weight": (q_rows, hidden),
+            block + "self_attn.k_proj.weight": (kv_rows, hidden),
+            block + "self_attn.v_proj.weight": (kv_rows, hidden),
+            block + "self_attn.o_proj.weight": (hidden, q_rows),
+            block + "post_attention_layernorm.weight": (hidden,),
+            block + "mlp.gate_proj.weight": (middle, hidden),
+            block + "mlp.up_proj.weight": (middle, hidden),
+            block + "mlp.down_proj.weight": (hidden, middle),
         }
         if bias:
             shapes |= {block + "self_attn.q_proj.bias": (q_rows,),
                        block + "self_attn.k_proj.bias": (kv_rows,),
                        block + "self_attn.v_proj.bias": (kv_rows,)}
         if family == "qwen3":
-            shapes |= {block + "self_attn.q_norm.weight": (HEAD_DIM,),
-                       block + "self_attn.k_norm.weight": (HEAD_DIM,)}
+            shapes |= {block + "self_attn.q_norm.weight": (sizes.head_dim,),
+                       block + "self_attn.k_norm.weight": (sizes.head_dim,)}
     return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def gguf_name(name):
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, LAYERS)
+def gguf_name(name, layers):
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, layers)
     return names.get_name(name, try_suffixes=(".weight", ".bias"))
 
 
-def write_model(path, family, tensors, quantize=False, extra=lambda writer: None):
-    """extra(writer) adds metadata or tensors.  Returns the values that a reader should find, in Hugging Face's order."""
-    writer = gguf.GGUFWriter(path, family)
-    writer.add_block_count(LAYERS)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_feed_forward_length(MIDDLE)
+def store_plain(name, weights):
+    """Rows to store, their type, and the values that they stand for."""
+    return weights, None, weights
+
+
+def store_q8_0(name, weights):
+    if weights.ndim != 2 or weights.shape[1] % 32 != 0:
+        return store_plain(name, weights)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    rows = gguf.quants.quantize(weights, kind)
+    return rows, kind, gguf.quants.dequantize(rows, kind)
+
+
+def add_sizes(writer, sizes):
+    writer.add_block_count(sizes.layers)
+    writer.add_embedding_length(sizes.hidden)
+    writer.add_feed_forward_length(sizes.middle)
     writer.add_context_length(512)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_key_length(HEAD_DIM)
-    writer.add_value_length(HEAD_DIM)
+    writer.add_head_count(sizes.heads)
+    writer.add_head_count_kv(sizes.kv_heads)
+    writer.add_key_length(sizes.head_dim)
+    writer.add_value_length(sizes.head_dim)
     writer.add_layer_norm_rms_eps(1e-5)
+
+
+def write_model(path, family, tensors, store=store_plain, extra=lambda writer: None, sizes=Sizes()):
+    """store chooses each tensor's type; extra(writer) adds metadata or tensors.
+    Returns the values that a reader should find, under Hugging Face's names."""
+    writer = gguf.GGUFWriter(path, family)
+    add_sizes(writer, sizes)
     extra(writer)
     expected = {}
     for name, weights in tensors.items():
-        heads = HEADS if ".q_proj." in name else KV_HEADS if ".k_proj." in name else 0
-        moved = permute(weights, heads) if family == "llama" and heads else weights
-        if quantize and weights.ndim == 2 and weights.shape[1] % 32 == 0:
-            kind = gguf.GGMLQuantizationType.Q8_0
-            stored = gguf.quants.quantize(moved, kind)
-            writer.add_tensor(gguf_name(name), stored, raw_dtype=kind)
-            # blocks lie within rows: quantizing commutes with moving rows
-            expected[name] = gguf.quants.dequantize(gguf.quants.quantize(weights, kind), kind)
-        else:
-            writer.add_tensor(gguf_name(name), moved)
-            expected[name] = weights
+        # blocks lie within rows, so that rows can be moved after quantizing
+        rows, kind, expected[name] = store(name, weights)
+        heads = sizes.heads if ".q_proj." in name else sizes.kv_heads if ".k_proj." in name else 0
+        moved = permute(rows, heads) if family == "llama" and heads else rows
+        writer.add_tensor(gguf_name(name, sizes.layers), moved, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from gguf_support import SKIPPED, model_tensors, start, write_model
+from gguf_support import SKIPPED, Sizes, model_tensors, start, write_model
 
 try:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -79,8 +79,9 @@ def write(path, rng, kind, tokenizer, begins):
         writer.add_add_eos_token(begins)
         writer.add_chat_template("{{ messages }}\n")
 
-    tensors = model_tensors(rng, "llama", True, False, vocab=len(tokens))
-    write_model(path, "llama", tensors, extra=extra)
+    sizes = Sizes(vocab=len(tokens))
+    tensors = model_tensors(rng, "llama", True, False, sizes)
+    write_model(path, "llama", tensors, extra=extra, sizes=sizes)
 
 
 def made_by(program, mode, path):
