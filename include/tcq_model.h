@@ -119,6 +119,111 @@ TCQ_API enum tcq_status tcq_chat_encode(const struct tcq_tokenizer *tokenizer,
                                         uint32_t **ids, size_t *id_count,
                                         struct tcq_error *error);
 
+/* ------------------------------------------------------------------------ */
+/* Model                                                                     */
+/* ------------------------------------------------------------------------ */
+
+/* The weights of a model.  Files stay mapped and weights are used where they
+ * lie; only what no product can use as it is (GGUF's blocks, norms) is copied. */
+struct tcq_model;
+
+struct tcq_model_options {
+    enum tcq_numerics numerics;       /* of packed modules */
+    enum tcq_activations activations; /* of packed modules */
+    bool ignore_memory;               /* load even if memory seems too small */
+};
+
+struct tcq_model_info {
+    const char *family; /* "llama", "mistral", "qwen2", "qwen3" */
+    uint32_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab;
+    uint32_t positions; /* the longest context that the model was made for */
+    uint64_t parameters;
+    size_t stored_nbytes;  /* weights as stored, mapped from files */
+    size_t owned_nbytes;   /* weights converted or prepared in memory */
+    uint32_t packed_modules, affine_modules, dense_modules;
+    double packed_bits;    /* bits per weight over the packed modules */
+};
+
+/* path: a folder, a safetensors file beside its config.json, or a GGUF file.
+ * The context must outlive the model; options may be NULL.  A folder without a
+ * tokenizer is fine.  Errors: those of tcq_source_open and tcq_tokenizer_open;
+ * FORMAT for a missing tensor or one whose shape contradicts config.json;
+ * UNSUPPORTED for a family or a member of config.json that would change the
+ * result; MEMORY, before anything is loaded, where memory is too small. */
+TCQ_API enum tcq_status tcq_model_load(struct tcq_context *context, const char *path,
+                                       const struct tcq_model_options *options,
+                                       struct tcq_model **out, struct tcq_error *error);
+TCQ_API void tcq_model_destroy(struct tcq_model *model);
+TCQ_API const struct tcq_model_info *tcq_model_get_info(const struct tcq_model *model);
+/* NULL where the files have none.  Lives as long as the model. */
+TCQ_API const struct tcq_tokenizer *tcq_model_tokenizer(const struct tcq_model *model);
+
+/* One text in progress: a cache of keys and values, and working memory.  One
+ * call at a time a session; sessions of one model may run in turns. */
+struct tcq_session;
+
+struct tcq_session_options {
+    uint32_t context; /* positions of the cache; 0: the model's, at most 4096 */
+    uint32_t batch;   /* positions at once; 0: up to 512, in at most 48 MiB of working memory */
+    bool cache_f32;   /* keys and values in float32 instead of binary16 */
+};
+
+TCQ_API enum tcq_status tcq_session_create(const struct tcq_model *model,
+                                           const struct tcq_session_options *options,
+                                           struct tcq_session **out, struct tcq_error *error);
+TCQ_API void tcq_session_destroy(struct tcq_session *session);
+TCQ_API uint32_t tcq_session_context(const struct tcq_session *session);
+TCQ_API size_t tcq_session_cache_nbytes(const struct tcq_session *session);
+TCQ_API size_t tcq_session_work_nbytes(const struct tcq_session *session);
+/* Positions that are in the cache. */
+TCQ_API uint32_t tcq_session_position(const struct tcq_session *session);
+/* Forget all positions from `position` on.  Errors: ARGUMENT beyond the end. */
+TCQ_API enum tcq_status tcq_session_rewind(struct tcq_session *session, uint32_t position);
+
+/* Which positions to give logits for. */
+enum tcq_logits { TCQ_LOGITS_LAST = 0, TCQ_LOGITS_ALL, TCQ_LOGITS_NONE };
+
+/* Append count tokens.  logits holds vocab float32 for the last position, or
+ * count * vocab for all; the same bytes for every number of threads and however
+ * a text is cut into calls of up to 32 tokens.  Errors: ARGUMENT (count 0, an id
+ * outside the vocabulary, more positions than the context has: the session is
+ * then unchanged). */
+TCQ_API enum tcq_status tcq_session_forward(struct tcq_session *session, const uint32_t *tokens,
+                                            size_t count, enum tcq_logits which, float *logits,
+                                            struct tcq_error *error);
+
+/* Called after each layer with its output [count][hidden], during forward. */
+typedef void (*tcq_layer_fn)(void *user, uint32_t layer, size_t count, const float *hidden);
+TCQ_API void tcq_session_watch(struct tcq_session *session, tcq_layer_fn watch, void *user);
+
+/* ------------------------------------------------------------------------ */
+/* Sampling                                                                  */
+/* ------------------------------------------------------------------------ */
+
+/* Choices of the next token.  Temperature 0 takes the likeliest (the smallest
+ * id of several).  Otherwise logits are divided by the temperature and the
+ * candidates cut down in this order: the top_k likeliest; those whose
+ * probability is at least min_p times the highest; the likeliest that together
+ * reach top_p. */
+struct tcq_sampler_options {
+    float temperature;
+    uint32_t top_k; /* 0: all */
+    float top_p;    /* 0 or 1: all */
+    float min_p;
+    uint64_t seed;
+};
+
+struct tcq_sampler;
+/* Errors: ARGUMENT for a negative or non-finite number, or one above 1 where
+ * that makes no sense; MEMORY. */
+TCQ_API enum tcq_status tcq_sampler_create(const struct tcq_sampler_options *options,
+                                           uint32_t vocab, struct tcq_sampler **out,
+                                           struct tcq_error *error);
+TCQ_API void tcq_sampler_destroy(struct tcq_sampler *sampler);
+/* The next token.  Errors: VALUE where a logit is not a number. */
+TCQ_API enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logits,
+                                         uint32_t *token, struct tcq_error *error);
+
 #ifdef __cplusplus
 }
 #endif

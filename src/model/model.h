@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of a loaded model and of a session on it.
+ */
+#ifndef TCQ_MODEL_MODEL_H
+#define TCQ_MODEL_MODEL_H
+
+#include "model/math.h"
+#include "model/settings.h"
+#include "model/weight.h"
+#include "tcq_model.h"
+
+struct tcq_layer {
+    float *attention_norm, *mlp_norm; /* [hidden] */
+    float *q_norm, *k_norm;           /* [head_dim], or NULL */
+    struct tcq_weight q;              /* [heads*head_dim, hidden] */
+    struct tcq_weight k, v;           /* [kv_heads*head_dim, hidden] */
+    struct tcq_weight o;              /* [hidden, heads*head_dim] */
+    struct tcq_weight gate, up;       /* [intermediate, hidden] */
+    struct tcq_weight down;           /* [hidden, intermediate] */
+};
+
+struct tcq_model {
+    struct tcq_context *context;
+    const struct tcq_math *math;
+    struct tcq_source *source;
+    struct tcq_config *config;
+    struct tcq_tokenizer *tokenizer; /* or NULL */
+    struct tcq_settings settings;
+    struct tcq_model_info info;
+    struct tcq_layer *layers;
+    struct tcq_weight embedding;     /* [vocab, hidden] */
+    struct tcq_weight separate_head; /* [vocab, hidden], where it is not the embedding */
+    float *final_norm;               /* [hidden] */
+    float *frequencies;              /* [head_dim/2] */
+    size_t scratch;                  /* elements a thread for any product */
+};
+
+static inline const struct tcq_weight *tcq_model_head(const struct tcq_model *model)
+{
+    return model->settings.tied ? &model->embedding : &model->separate_head;
+}
+
+/* Bytes that the system can give without swapping; SIZE_MAX where it does not say. */
+size_t tcq_memory_available(void);
+
+#endif

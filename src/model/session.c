@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A session: memory for one text, and the forward pass over a batch of its
+ * positions.
+ */
+#include "model/session.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+enum {
+    DEFAULT_CONTEXT = 4096,
+    DEFAULT_BATCH = 512,
+    LEAST_BATCH = 32,
+    /* Working memory that a batch of more than LEAST_BATCH may take. */
+    WORK_NBYTES = 48 << 20
+};
+
+/* Float32 operations below which waking the other threads costs more than they
+ * save: a wake takes a few microseconds, in which one thread does about 20,000. */
+#define ALONE_WORK 30000.0
+
+void tcq_session_run(struct tcq_session *session, void (*task)(void *, size_t, size_t),
+                     size_t count, double work)
+{
+    if (work >= ALONE_WORK) {
+        tcq_context_run(session->model->context, task, session, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        task(session, 0, i);
+}
+
+/* ------------------------------------------------------------------------ */
+/* Creating                                                                  */
+/* ------------------------------------------------------------------------ */
+
+/* Elements of all buffers for one position of a batch. */
+static size_t position_count(const struct tcq_settings *s)
+{
+    size_t q = (size_t)s->heads * s->head_dim, kv = (size_t)s->kv_heads * s->head_dim;
+    return 3 * (size_t)s->hidden + 2 * q + 2 * kv + 2 * (size_t)s->intermediate + s->head_dim;
+}
+
+static uint32_t choose_batch(const struct tcq_settings *s, uint32_t context)
+{
+    size_t fits = WORK_NBYTES / (position_count(s) * sizeof(float));
+    size_t batch = fits < LEAST_BATCH ? LEAST_BATCH : fits > DEFAULT_BATCH ? DEFAULT_BATCH : fits;
+    return batch < context ? (uint32_t)batch : context;
+}
+
+static enum tcq_status allocate_cache(struct tcq_session *session, struct tcq_error *error)
+{
+    const struct tcq_settings *s = &session->model->settings;
+    size_t size = session->cache_f32 ? 4 : 2, positions = tcq_round_lanes(session->context);
+    size_t heads = (size_t)s->layers * s->kv_heads;
+    session->head_nbytes_k = positions * s->head_dim * size;
+    session->head_nbytes_v = positions * tcq_round_lanes(s->head_dim) * size;
+    session->cache_nbytes = heads * (session->head_nbytes_k + session->head_nbytes_v);
+    if (session->cache_nbytes > tcq_memory_available())
+        return tcq_error_set(error, TCQ_ERROR_MEMORY,
+                             "a context of %u positions needs %zu MiB, and %zu MiB are free",
+                             session->context, session->cache_nbytes >> 20,
+                             tcq_memory_available() >> 20);
+    session->keys = tcq_alloc(heads, session->head_nbytes_k);
+    session->values = tcq_alloc(heads, session->head_nbytes_v);
+    return session->keys && session->values
+               ? TCQ_OK
+               : tcq_error_memory(error, session->cache_nbytes, "the cache");
+}
+
+static enum tcq_status allocate_work(struct tcq_session *session, struct tcq_error *error)
+{
+    const struct tcq_settings *s = &session->model->settings;
+    size_t batch = session->batch, threads = tcq_context_threads(session->model->context);
+    size_t q = (size_t)s->heads * s->head_dim, kv = (size_t)s->kv_heads * s->head_dim;
+    session->attention_count = tcq_session_attention_count(s, session->context);
+    const struct {
+        float **buffer;
+        size_t rows, count;
+    } buffers[] = {
+        {&session->x, batch, s->hidden},
+        {&session->h, batch, s->hidden},
+        {&session->t, batch, s->hidden},
+        {&session->q, batch, q},
+        {&session->k, batch, kv},
+        {&session->v, batch, kv},
+        {&session->a, batch, q},
+        {&session->gate, batch, s->intermediate},
+        {&session->up, batch, s->intermediate},
+        {&session->cosines, batch, s->head_dim / 2},
+        {&session->sines, batch, s->head_dim / 2},
+        {&session->scratch, threads, session->model->scratch},
+        {&session->attention, threads, session->attention_count},
+    };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        *buffers[i].buffer = tcq_alloc(buffers[i].rows, buffers[i].count * sizeof(float));
+        if (!*buffers[i].buffer)
+            return tcq_error_memory(error, buffers[i].rows * buffers[i].count * sizeof(float),
+                                    "a batch");
+        session->work_nbytes += buffers[i].rows * buffers[i].count * sizeof(float);
+    }
+    return TCQ_OK;
+}
+
+enum tcq_status tcq_session_create(const struct tcq_model *model,
+                                   const struct tcq_session_options *options,
+                                   struct tcq_session **out, struct tcq_error *error)
+{
+    static const struct tcq_session_options defaults = {0};
+    if (!model || !out)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "session: a null pointer");
+    if (!options)
+        options = &defaults;
+    uint32_t most = model->settings.positions;
+    if (options->context > most)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
+                             "a context of %u positions: the model was made for %u",
+                             options->context, most);
+    struct tcq_session *session = tcq_alloc(1, sizeof *session);
+    if (!session)
+        return tcq_error_memory(error, sizeof *session, "a session");
+    session->model = model;
+    session->cache_f32 = options->cache_f32;
+    session->context = options->context       ? options->context
+                       : most < DEFAULT_CONTEXT ? most
+                                                : DEFAULT_CONTEXT;
+    session->batch = options->batch ? options->batch
+                                    : choose_batch(&model->settings, session->context);
+    if (session->batch > session->context)
+        session->batch = session->context;
+    enum tcq_status status = allocate_cache(session, error);
+    if (!status)
+        status = allocate_work(session, error);
+    if (status)
+        tcq_session_destroy(session);
+    else
+        *out = session;
+    return status;
+}
+
+void tcq_session_destroy(struct tcq_session *session)
+{
+    if (!session)
+        return;
+    void *buffers[] = {session->keys,    session->values, session->x,       session->h,
+                       session->t,       session->q,      session->k,       session->v,
+                       session->a,       session->gate,   session->up,      session->cosines,
+                       session->sines,   session->scratch, session->attention};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        tcq_free(buffers[i]);
+    tcq_free(session);
+}
+
+uint32_t tcq_session_context(const struct tcq_session *session)
+{
+    return session->context;
+}
+
+size_t tcq_session_cache_nbytes(const struct tcq_session *session)
+{
+    return session->cache_nbytes;
+}
+
+size_t tcq_session_work_nbytes(const struct tcq_session *session)
+{
+    return session->work_nbytes;
+}
+
+uint32_t tcq_session_position(const struct tcq_session *session)
+{
+    return session->position;
+}
+
+enum tcq_status tcq_session_rewind(struct tcq_session *session, uint32_t position)
+{
+    if (position > session->position)
+        return tcq_error_set(NULL, TCQ_ERROR_ARGUMENT, "rewind");
+    session->position = position;
+    return TCQ_OK;
+}
+
+void tcq_session_watch(struct tcq_session *session, tcq_layer_fn watch, void *user)
+{
+    session->watch = watch;
+    session->watch_user = user;
+}
+
+/* ------------------------------------------------------------------------ */
+/* Forward                                                                   */
+/* ------------------------------------------------------------------------ */
+
+static enum tcq_status multiply(struct tcq_session *s, const struct tcq_weight *weight, float *y,
+                                const float *x, struct tcq_error *error)
+{
+    return tcq_weight_forward(weight, s->model->context, s->model->math, s->m, y, x, s->scratch,
+                              error);
+}
+
+/* h = norm(x) with the weights of attention, or of the MLP after x += t. */
+static void attention_norm_task(void *argument, size_t thread, size_t i)
+{
+    struct tcq_session *s = argument;
+    size_t hidden = s->model->settings.hidden;
+    (void)thread;
+    s->model->math->norm(s->h + i * hidden, s->x + i * hidden,
+                         s->model->layers[s->layer].attention_norm, hidden,
+                         (float)s->model->settings.norm_epsilon);
+}
+
+static void add_task(void *argument, size_t thread, size_t i)
+{
+    struct tcq_session *s = argument;
+    size_t hidden = s->model->settings.hidden;
+    float *x = s->x + i * hidden;
+    const float *t = s->t + i * hidden;
+    (void)thread;
+    for (size_t j = 0; j < hidden; j++)
+        x[j] += t[j];
+}
+
+static void mlp_norm_task(void *argument, size_t thread, size_t i)
+{
+    struct tcq_session *s = argument;
+    size_t hidden = s->model->settings.hidden;
+    add_task(s, thread, i);
+    s->model->math->norm(s->h + i * hidden, s->x + i * hidden, s->model->layers[s->layer].mlp_norm,
+                         hidden, (float)s->model->settings.norm_epsilon);
+}
+
+static void swiglu_task(void *argument, size_t thread, size_t i)
+{
+    struct tcq_session *s = argument;
+    size_t n = s->model->settings.intermediate;
+    (void)thread;
+    s->model->math->swiglu(s->gate + i * n, s->gate + i * n, s->up + i * n, n);
+}
+
+/* gate = silu(gate h) * (up h): in one pass where both are packed. */
+static enum tcq_status gate_and_up(struct tcq_session *s, struct tcq_error *error)
+{
+    const struct tcq_layer *layer = &s->model->layers[s->layer];
+    const struct tcq_settings *settings = &s->model->settings;
+    if (layer->gate.linear && layer->up.linear && !layer->gate.bias && !layer->up.bias &&
+        layer->gate.packed.geometry.axis == 1 && layer->up.packed.geometry.axis == 1) {
+        struct tcq_vectors mid = {s->gate, TCQ_DTYPE_F32, settings->intermediate};
+        struct tcq_vectors x = {s->h, TCQ_DTYPE_F32, settings->hidden};
+        return tcq_gate_up_forward(layer->gate.linear, layer->up.linear, s->m, &mid, &x,
+                                   TCQ_SWIGLU_FUSED, error);
+    }
+    enum tcq_status status = multiply(s, &layer->gate, s->gate, s->h, error);
+    if (!status)
+        status = multiply(s, &layer->up, s->up, s->h, error);
+    if (!status)
+        tcq_session_run(s, swiglu_task, s->m, 20.0 * (double)s->m * settings->intermediate);
+    return status;
+}
+
+static enum tcq_status run_layer(struct tcq_session *s, struct tcq_error *error)
+{
+    const struct tcq_layer *layer = &s->model->layers[s->layer];
+    double row_work = 4.0 * (double)s->m * s->model->settings.hidden;
+    tcq_session_run(s, attention_norm_task, s->m, row_work);
+    enum tcq_status status = multiply(s, &layer->q, s->q, s->h, error);
+    if (!status)
+        status = multiply(s, &layer->k, s->k, s->h, error);
+    if (!status)
+        status = multiply(s, &layer->v, s->v, s->h, error);
+    if (status)
+        return status;
+    tcq_session_store(s);
+    tcq_session_attend(s);
+    status = multiply(s, &layer->o, s->t, s->a, error);
+    if (status)
+        return status;
+    tcq_session_run(s, mlp_norm_task, s->m, row_work);
+    status = gate_and_up(s, error);
+    if (!status)
+        status = multiply(s, &layer->down, s->t, s->gate, error);
+    if (!status)
+        tcq_session_run(s, add_task, s->m, row_work);
+    if (!status && s->watch)
+        s->watch(s->watch_user, s->layer, s->m, s->x);
+    return status;
+}
+
+/* Cosine and sine of every angle, rounded as float32 arithmetic has them. */
+static void set_angles(struct tcq_session *s)
+{
+    size_t half = s->model->settings.head_dim / 2;
+    for (size_t i = 0; i < s->m; i++)
+        for (size_t j = 0; j < half; j++) {
+            float angle = (float)(s->position + i) * s->model->frequencies[j];
+            s->cosines[i * half + j] = cosf(angle);
+            s->sines[i * half + j] = sinf(angle);
+        }
+}
+
+/* Logits of `count` positions from row `first` of x. */
+static enum tcq_status give_logits(struct tcq_session *s, size_t first, size_t count, float *logits,
+                                   struct tcq_error *error)
+{
+    size_t hidden = s->model->settings.hidden;
+    for (size_t i = 0; i < count; i++)
+        s->model->math->norm(s->h + i * hidden, s->x + (first + i) * hidden, s->model->final_norm,
+                             hidden, (float)s->model->settings.norm_epsilon);
+    return tcq_weight_forward(tcq_model_head(s->model), s->model->context, s->model->math, count,
+                              logits, s->h, s->scratch, error);
+}
+
+/* The batch tokens[0..m) at s->position. */
+static enum tcq_status run_batch(struct tcq_session *s, const uint32_t *tokens, size_t m,
+                                 struct tcq_error *error)
+{
+    size_t hidden = s->model->settings.hidden;
+    enum tcq_status status = TCQ_OK;
+    s->m = m;
+    for (size_t i = 0; i < m && !status; i++)
+        status = tcq_weight_row(&s->model->embedding, s->x + i * hidden, tokens[i], error);
+    set_angles(s);
+    for (s->layer = 0; s->layer < s->model->settings.layers && !status; s->layer++)
+        status = run_layer(s, error);
+    return status;
+}
+
+static enum tcq_status check_forward(const struct tcq_session *s, const uint32_t *tokens,
+                                     size_t count, struct tcq_error *error)
+{
+    if (count == 0)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "no tokens");
+    if (count > s->context - s->position)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
+                             "%zu tokens after %u: the context has %u positions", count,
+                             s->position, s->context);
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] >= s->model->settings.vocab)
+            return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
+                                 "token %zu is %u: the vocabulary has %u", i, tokens[i],
+                                 s->model->settings.vocab);
+    return TCQ_OK;
+}
+
+enum tcq_status tcq_session_forward(struct tcq_session *session, const uint32_t *tokens,
+                                    size_t count, enum tcq_logits which, float *logits,
+                                    struct tcq_error *error)
+{
+    if (!session || !tokens || (!logits && which != TCQ_LOGITS_NONE))
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "session: a null pointer");
+    enum tcq_status status = check_forward(session, tokens, count, error);
+    uint32_t start = session->position;
+    for (size_t done = 0; done < count && !status;) {
+        size_t m = count - done < session->batch ? count - done : session->batch;
+        bool last = done + m == count;
+        status = run_batch(session, tokens + done, m, error);
+        if (!status && which == TCQ_LOGITS_ALL)
+            status = give_logits(session, 0, m, logits + done * session->model->settings.vocab,
+                                 error);
+        else if (!status && which == TCQ_LOGITS_LAST && last)
+            status = give_logits(session, m - 1, 1, logits, error);
+        done += m;
+        session->position = start + (uint32_t)done;
+    }
+    if (status)
+        session->position = start;
+    return status;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of a session: the cache, and buffers for one batch.
+ */
+#ifndef TCQ_MODEL_SESSION_H
+#define TCQ_MODEL_SESSION_H
+
+#include "model/model.h"
+
+struct tcq_session {
+    const struct tcq_model *model;
+    uint32_t context;   /* positions, a multiple of 16 in the cache */
+    uint32_t batch;
+    uint32_t position;  /* filled */
+    bool cache_f32;
+    char *keys, *values; /* [layer][kv head], each one as in struct tcq_cache_view */
+    size_t head_nbytes_k, head_nbytes_v;
+    size_t cache_nbytes, work_nbytes;
+
+    /* One batch of m positions. */
+    size_t m;
+    float *x, *h;       /* [batch][hidden]: the residual stream; normalized */
+    float *t;           /* [batch][hidden]: a product's output */
+    float *q, *k, *v;   /* [batch][heads*head_dim], [batch][kv_heads*head_dim] */
+    float *a;           /* [batch][heads*head_dim]: attention's output */
+    float *gate, *up;   /* [batch][intermediate] */
+    float *cosines, *sines; /* [batch][head_dim/2] */
+    float *scratch;     /* [threads][model->scratch] */
+    float *attention;   /* [threads][attention_count] */
+    size_t attention_count;
+    uint32_t layer;     /* that tasks work on */
+    tcq_layer_fn watch;
+    void *watch_user;
+};
+
+/* Attention of layer session->layer for the batch: q and the cache to a. */
+void tcq_session_attend(struct tcq_session *session);
+/* Elements of working memory a thread that it needs. */
+size_t tcq_session_attention_count(const struct tcq_settings *settings, uint32_t context);
+/* Turn q and k by their positions, and put k and v into the cache. */
+void tcq_session_store(struct tcq_session *session);
+
+/* Runs count items; on the calling thread where `work` (about one float32
+ * operation each) is too little to wake others for. */
+void tcq_session_run(struct tcq_session *session, void (*task)(void *, size_t, size_t),
+                     size_t count, double work);
+
+#endif
