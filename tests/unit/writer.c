@@ -185,7 +185,7 @@ static void a_killed_run_is_continued_to_the_same_bytes(void **state)
 {
     (void)state;
     char *folder = folder_make();
-    size_t nbytes, again_nbytes;
+    size_t nbytes = 0, again_nbytes = 0;
     assert_int_equal(write_whole(in_folder(folder, "whole"), false, false, 64, NULL, NULL), TCQ_OK);
     uint8_t *whole = read_file(in_folder(folder, "whole"), &nbytes);
     for (size_t tensors = 0; tensors <= PLAN_COUNT; tensors++)
@@ -240,7 +240,7 @@ static void a_partial_file_of_something_else_is_not_continued(void **state)
 {
     (void)state;
     char *folder = folder_make(), path[4096];
-    size_t done = 99, nbytes;
+    size_t done = 99, nbytes = 0;
     snprintf(path, sizeof path, "%s/m.safetensors", folder);
     leave_partial(path);
     assert_int_equal(write_whole(path, false, false, 64, &done, NULL), TCQ_OK); /* no resume */
@@ -355,7 +355,7 @@ static void an_output_that_exists(void **state)
     write_text(folder, "m.safetensors", "precious");
     assert_int_equal(tcq_writer_finish(writer, &error), TCQ_ERROR_EXISTS);
     tcq_writer_destroy(writer, true);
-    size_t nbytes, done;
+    size_t nbytes = 0, done = 0;
     char *kept = (char *)read_file(path, &nbytes);
     assert_string_equal(kept, "precious");
     free(kept);
