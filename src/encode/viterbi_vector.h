@@ -65,15 +65,16 @@ struct track {
 
 /* ---- memory ---------------------------------------------------------------- */
 
-static size_t rounded(size_t nbytes)
+/* Floats of whole cache lines. */
+static size_t rounded(size_t floats)
 {
-    return (nbytes + 63) & ~(size_t)63;
+    return (floats + 15) & ~(size_t)15;
 }
 
 static struct shape shape_of(uint32_t k, uint32_t L, uint32_t T)
 {
     struct shape s = {.k = k, .L = L, .T = T, .groups = 1u << (L - k)};
-    s.row = rounded(s.groups * sizeof(float)) / sizeof(float);
+    s.row = rounded(s.groups);
     /* Choosing again across n boundaries that are not stored costs 2^(k*n)
      * emissions: worth it for small k only. */
     while (s.interval_log2 < INTERVAL_LOG2_MAX && k << (s.interval_log2 + 1) <= 6 &&
@@ -82,31 +83,29 @@ static struct shape shape_of(uint32_t k, uint32_t L, uint32_t T)
     return s;
 }
 
-static void *take(char **at, size_t nbytes)
+static size_t stored_floats(const struct shape *s)
 {
-    void *here = *at;
-    *at += rounded(nbytes);
-    return here;
+    return ((s->T >> s->interval_log2) + 1) * s->row;
 }
 
-/* Lays out a workspace from `memory` on and returns its end. */
-static char *work_layout(struct track *tracks, char *memory, const struct shape *s)
+static size_t track_floats(const struct shape *s)
 {
-    size_t row_nbytes = s->row * sizeof(float);
-    for (uint32_t b = 0; b < TCQ_VITERBI_BLOCKS_MAX; b++) {
-        struct track *track = &tracks[b];
-        track->rows = take(&memory, ((s->T >> s->interval_log2) + 1) * row_nbytes);
-        track->spare = take(&memory, 2 * row_nbytes);
-        track->twice = take(&memory, 2 * s->T * sizeof(float));
-    }
-    return memory;
+    return stored_floats(s) + 2 * s->row + rounded((size_t)2 * s->T);
 }
 
 static size_t work_nbytes(uint32_t k, uint32_t L, uint32_t T)
 {
-    struct track tracks[TCQ_VITERBI_BLOCKS_MAX];
     struct shape s = shape_of(k, L, T);
-    return (size_t)(work_layout(tracks, NULL, &s) - (char *)NULL);
+    return TCQ_VITERBI_BLOCKS_MAX * track_floats(&s) * sizeof(float);
+}
+
+static void tracks_layout(struct track *tracks, float *memory, const struct shape *s)
+{
+    for (uint32_t b = 0; b < TCQ_VITERBI_BLOCKS_MAX; b++, memory += track_floats(s)) {
+        tracks[b].rows = memory;
+        tracks[b].spare = memory + stored_floats(s);
+        tracks[b].twice = tracks[b].spare + 2 * s->row;
+    }
 }
 
 static bool is_stored(const struct shape *s, const struct track *track, uint32_t boundary)
@@ -390,7 +389,7 @@ static void solve(uint16_t *states, const float *x, uint32_t T, uint32_t blocks,
     const struct functions *f = &functions_of[s.k];
     uint32_t groups[TCQ_VITERBI_BLOCKS_MAX];
     struct track tracks[TCQ_VITERBI_BLOCKS_MAX];
-    work_layout(tracks, memory, &s);
+    tracks_layout(tracks, memory, &s);
     for (uint32_t b = 0; b < blocks; b++)
         for (uint32_t t = 0; t < T; t++)
             tracks[b].twice[t] = tracks[b].twice[t + T] = 2.0f * x[b * T + t];
