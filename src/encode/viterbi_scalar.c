@@ -50,21 +50,24 @@ static void emissions_fill(float *emissions, const float *levels, float x)
         emissions[i] = fmaf(2.0f * x, levels[i], -(levels[i] * levels[i]));
 }
 
-/* The greatest g among the predecessors of each group; of equals the last. */
+/* The greatest g among the predecessors of each group; of equals the last.
+ * In two rounds, so that neither needs a branch that cannot be foreseen. */
 static void predecessors_choose(float *restrict best, uint8_t *restrict choices,
                                 const float *restrict sums, uint32_t groups, uint32_t count)
 {
     memcpy(best, sums, groups * sizeof *best);
-    memset(choices, 0, groups);
-    for (uint32_t m = 1; m < count; m++) {
-        const float *candidates = sums + (size_t)m * groups;
+    for (uint32_t m = 1; m < count; m++)
         for (uint32_t j = 0; j < groups; j++) {
-            float candidate = candidates[j], held = best[j];
-            uint8_t choice = choices[j];
-            best[j] = candidate >= held ? candidate : held;
-            choices[j] = candidate >= held ? (uint8_t)m : choice;
+            float sum = sums[(size_t)m * groups + j];
+            best[j] = best[j] > sum ? best[j] : sum;
         }
-    }
+    memset(choices, 0, groups);
+    for (uint32_t m = 1; m < count; m++)
+        for (uint32_t j = 0; j < groups; j++) {
+            uint32_t equal = sums[(size_t)m * groups + j] == best[j];
+            uint32_t choice = m & (0u - equal);
+            choices[j] = (uint8_t)(choices[j] > choice ? choices[j] : choice);
+        }
 }
 
 /* The best path through x that starts in group `first` and ends in group
