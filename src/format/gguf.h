@@ -107,6 +107,9 @@ const struct tcq_gguf_tensor *tcq_gguf_tensor_find(const struct tcq_gguf *gguf, 
 bool tcq_gguf_text_equal(struct tcq_gguf_text text, const char *other);
 /* How much of a text to show in a message with "%.*s". */
 int tcq_gguf_shown(struct tcq_gguf_text text);
+/* A string value fit for a message: itself, or words in its place if it is not
+ * printable UTF-8. */
+struct tcq_gguf_text tcq_gguf_printable(struct tcq_gguf_text text);
 
 /* Element i < count of an array of numbers or bools, widened; for strings and
  * arrays, which have no fixed size, use the walk below. */

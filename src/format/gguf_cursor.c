@@ -23,6 +23,14 @@ int tcq_gguf_shown(struct tcq_gguf_text text)
     return tcq_text_shown(text.bytes, text.nbytes);
 }
 
+struct tcq_gguf_text tcq_gguf_printable(struct tcq_gguf_text text)
+{
+    static const char words[] = "(not printable)";
+    if (tcq_text_is_printable(text.bytes, text.nbytes))
+        return text;
+    return (struct tcq_gguf_text){words, sizeof words - 1};
+}
+
 /* ------------------------------------------------------------------------ */
 /* The cursor                                                                */
 /* ------------------------------------------------------------------------ */

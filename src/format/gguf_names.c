@@ -78,7 +78,7 @@ enum tcq_status tcq_gguf_family_find(const struct tcq_gguf *gguf,
     if (value == NULL || value->type != TCQ_GGUF_VALUE_STRING)
         return tcq_error_set(error, TCQ_ERROR_FORMAT, "%s: no string general.architecture",
                              tcq_gguf_label(gguf));
-    struct tcq_gguf_text name = value->as.text;
+    struct tcq_gguf_text name = tcq_gguf_printable(value->as.text);
     for (size_t i = 0; i < COUNT(families); i++) {
         if (tcq_gguf_text_equal(name, families[i].architecture)) {
             *out = &families[i];

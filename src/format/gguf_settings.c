@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "format/gguf_model.h"
 
 #define KEY_NBYTES 96u
@@ -136,12 +135,12 @@ static enum tcq_status check_kind(const struct reader *reader)
                              "(llama-gguf-split --merge)",
                              tcq_gguf_label(reader->gguf), count);
     if (type != NULL && type->type == TCQ_GGUF_VALUE_STRING &&
-        !tcq_gguf_text_equal(type->as.text, "model") &&
-        tcq_text_is_printable(type->as.text.bytes, type->as.text.nbytes))
+        !tcq_gguf_text_equal(type->as.text, "model")) {
+        struct tcq_gguf_text name = tcq_gguf_printable(type->as.text);
         return tcq_error_set(reader->error, TCQ_ERROR_UNSUPPORTED,
                              "%s: a GGUF file of type '%.*s' ('model' expected)",
-                             tcq_gguf_label(reader->gguf), tcq_gguf_shown(type->as.text),
-                             type->as.text.bytes);
+                             tcq_gguf_label(reader->gguf), tcq_gguf_shown(name), name.bytes);
+    }
     return TCQ_OK;
 }
 
@@ -181,10 +180,9 @@ static enum tcq_status read_scaling(const struct reader *reader, struct tcq_gguf
     const struct tcq_gguf_value *type = find(reader, "rope.scaling.type", key);
     if (type == NULL)
         return TCQ_OK;
-    if (type->type != TCQ_GGUF_VALUE_STRING ||
-        !tcq_text_is_printable(type->as.text.bytes, type->as.text.nbytes))
+    if (type->type != TCQ_GGUF_VALUE_STRING)
         return refuse(reader, key, "a string");
-    struct tcq_gguf_text name = type->as.text;
+    struct tcq_gguf_text name = tcq_gguf_printable(type->as.text);
     if (tcq_gguf_text_equal(name, "none"))
         return TCQ_OK;
     if (tcq_gguf_text_equal(name, "linear"))

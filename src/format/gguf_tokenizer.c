@@ -89,10 +89,9 @@ static enum tcq_status find_array(const struct maker *maker, const char *key,
 static struct tcq_gguf_text find_text(const struct tcq_gguf *file, const char *key)
 {
     const struct tcq_gguf_value *value = tcq_gguf_find(file, key);
-    if (value == NULL || value->type != TCQ_GGUF_VALUE_STRING ||
-        !tcq_text_is_printable(value->as.text.bytes, value->as.text.nbytes))
+    if (value == NULL || value->type != TCQ_GGUF_VALUE_STRING)
         return (struct tcq_gguf_text){"none", 4};
-    return value->as.text;
+    return tcq_gguf_printable(value->as.text);
 }
 
 static enum tcq_status find_pre_tokenizer(struct maker *maker)

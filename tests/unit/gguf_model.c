@@ -277,6 +277,7 @@ static void odd_metadata_is_refused(void **state)
     refuse(with_u32(NULL, "llama.rope.freq_base", 7), format, "'llama.rope.freq_base': a positive");
     refuse(with_u32(NULL, "split.count", 3), unsupported, "one of 3 parts");
     refuse(with_text("general.type", "adapter"), unsupported, "of type 'adapter'");
+    refuse(with_text("general.type", "\x1b[2J"), unsupported, "of type '(not printable)'");
     refuse(with_text("llama.rope.scaling.type", "longrope"), unsupported, "scaling 'longrope'");
     refuse(with_u32(NULL, "llama.rope.scaling.type", 1), format, "a string expected");
     refuse(with_u32("block_count", "general.name", 1), format, "block_count' is missing");
