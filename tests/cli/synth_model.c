@@ -7,7 +7,7 @@
  *     tcq-synth-model DIR [layers [hidden [intermediate [vocabulary [FLAW]]]]]
  *
  * FLAW "nan", "inf" or "zero" spoils layer 0's up_proj: one weight at row 3,
- * column 5, or all of it.
+ * column 5, or all of it; "other" gives other weights of the same shapes.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -87,7 +87,7 @@ static void fill_row(struct model *m, uint16_t *row, size_t tensor, uint64_t r)
         values[c] = vector ? 1 + 0.1f * normal(m) : 0.02f * normal(m);
     if (flawed && strcmp(m->flaw, "zero") == 0)
         memset(values, 0, cols * sizeof *values);
-    else if (flawed && r == FLAW_ROW)
+    else if (flawed && r == FLAW_ROW && strcmp(m->flaw, "other") != 0)
         values[FLAW_COLUMN] = strcmp(m->flaw, "nan") == 0 ? NAN : INFINITY;
     tcq_convert_from_f32(row, TCQ_DTYPE_BF16, values, (size_t)cols);
 }
@@ -166,6 +166,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "sizes must be 1 to %d\n", ROW_MAX);
         return 2;
     }
+    m.random = m.flaw && strcmp(m.flaw, "other") == 0; /* the seed */
     list_tensors(&m);
     if (mkdir(m.folder, 0777) != 0 && errno != EEXIST) {
         perror(m.folder);

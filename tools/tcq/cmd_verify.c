@@ -85,9 +85,10 @@ static void judge(struct verify *v, struct finding *f)
     }
     f->expected = expected_relative_error(item->tensor.geometry.k, item->tensor.geometry.L);
     double relative = comparison_relative(&f->comparison);
-    /* all zero: nothing to be relative to, and the code's smallest values come near */
-    double limit = fmin(LIMIT_ERROR, LIMIT_RATIO * f->expected);
-    if (f->comparison.squared_source > 0 && !(relative <= limit))
+    /* An all-zero tensor has scales of 1 and errors to go with them. */
+    if (f->comparison.squared_source == 0)
+        relative = f->comparison.squared_error / (double)item->count;
+    if (!(relative <= fmin(LIMIT_ERROR, LIMIT_RATIO * f->expected)))
         mismatch(v, f,
                  "relative error %.4g, expected about %.4g; largest error %.4g at row %llu, "
                  "column %llu",

@@ -147,26 +147,39 @@ static int take_up(struct output *output, const char *path, const json_t *job)
     return code;
 }
 
-static int open_partial(struct output *output, bool resume, const json_t *job)
+/* --force: unless another run is writing there this minute. */
+static int discard(struct output *output, const char *path)
+{
+    if (tcq_path_exists(path)) {
+        int code = lock_job(output, path);
+        if (code != CLI_CONTINUE)
+            return code;
+    }
+    bool deleted = folder_delete(output->partial);
+    int code = deleted ? CLI_CONTINUE : fail_errno(output->partial);
+    if (output->lock >= 0)
+        close(output->lock);
+    output->lock = -1;
+    return code;
+}
+
+static int open_partial(struct output *output, const char *path, bool resume, const json_t *job)
 {
     bool exists = tcq_path_exists(output->partial);
     if (exists && !resume) {
-        if (!folder_delete(output->partial))
-            return fail_errno(output->partial);
+        int code = discard(output, path);
+        if (code != CLI_CONTINUE)
+            return code;
         exists = false;
     }
     if (!exists && mkdir(output->partial, 0777) != 0)
         return fail_errno(output->partial);
-    char *path = job_path(output);
-    if (!path)
-        return cli_out_of_memory();
     /* A run that was killed before its job file was written has nothing to resume. */
     struct stat st;
     bool fresh = stat(path, &st) != 0 || st.st_size == 0;
     int code = lock_job(output, path);
     if (code == CLI_CONTINUE)
         code = fresh ? write_job(output, path, job) : take_up(output, path, job);
-    free(path);
     return code;
 }
 
@@ -176,8 +189,10 @@ int output_open(struct output *output, const char *path, bool resume, bool force
     if (code != CLI_CONTINUE)
         return code;
     code = check_paths(output, resume, force);
+    char *file = job_path(output);
     if (code == CLI_CONTINUE)
-        code = open_partial(output, resume, job);
+        code = file ? open_partial(output, file, resume, job) : cli_out_of_memory();
+    free(file);
     if (code != CLI_CONTINUE)
         output_close(output);
     return code;

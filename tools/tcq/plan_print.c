@@ -101,16 +101,19 @@ static void print_group(struct table *table, const struct group *group)
 
 bool plan_print(const struct plan *plan, bool all)
 {
-    static const char *const titles[] = {
-        "tensor", "n",    "shape",       "from", "k",
-        "block",  "axis", "bits/weight", "size", "not packed because",
-        NULL};
     size_t count = 0;
     struct group *groups = group_entries(plan, all, &count);
     if (!groups) {
         cli_out_of_memory();
         return false;
     }
+    bool reasons = false;
+    for (size_t i = 0; i < plan->count; i++)
+        reasons |= plan->entries[i].reason != NULL;
+    const char *const titles[] = {
+        "tensor", "n",    "shape",       "from", "k",
+        "block",  "axis", "bits/weight", "size", reasons ? "not packed because" : "",
+        NULL};
     struct table table;
     table_start(&table, "lrrlrrrrrl", titles);
     for (size_t i = 0; i < count; i++)
