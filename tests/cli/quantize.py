@@ -106,7 +106,7 @@ class Output(Case):
         self.assertTrue(trees[0] == trees[1] == trees[2])
 
     def test_every_geometry(self):
-        model = self.model(1, 512, 256)
+        model = self.model(1, 256, 128)
         for k in range(1, 7):
             for arguments in (["--axis", 0], ["--axis", 1, "--block", 64], ["--block", 128]):
                 packed = self.pack(model, "--bits", k, *arguments, "--force")
