@@ -316,7 +316,8 @@ struct tcq_source_tensor {
     const char *name;           /* Hugging Face's name, also for a GGUF file */
     const char *type;           /* "BF16", "F32", "U32", or GGUF's "Q4_1", ... */
     enum tcq_dtype dtype;       /* of `data`; TCQ_DTYPE_COUNT for a GGUF block type or
-                                 * a safetensors type that is listed but not read */
+                                 * rows in another order (tcq_source_read_f32 reads
+                                 * both), or a safetensors type that is listed only */
     uint32_t rank;              /* 0 for a scalar */
     uint64_t shape[TCQ_RANK_MAX]; /* row-major, outermost first */
     uint64_t count;             /* elements */
