@@ -87,6 +87,8 @@ class Info(Case):
         info = self.good("info", "--json", "--threads", 3, "--cpu", "scalar").json()
         self.assertEqual(info["threads"], 3)
         self.assertEqual(info["cpu_features_used"], [])
+        self.assertEqual({tuple(isa) for isa in info["kernels"].values()}, {("scalar",)})
+        self.assertIn("encode", info["kernels"])
 
     def test_output_that_cannot_be_written(self):
         with open("/dev/full", "w") as full:

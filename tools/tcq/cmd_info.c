@@ -3,6 +3,7 @@
  * tcq info: version, build, processor, and the kernels in use.
  */
 #include "commands.h"
+#include "kernel/kernel.h"
 
 /* A build without optimisation is many times slower: said wherever speed is. */
 #ifdef __OPTIMIZE__
@@ -34,13 +35,49 @@ static json_t *feature_list(uint32_t flags)
     return list;
 }
 
-static json_t *describe(const struct tcq_context *context)
+/* The kernel of every operation: the last variant whose needs are met, as the
+ * library selects it.  One that serves some geometries only stands beside the
+ * one that serves the rest. */
+static json_t *kernel_list(uint32_t flags)
 {
-    return json_pack("{s:s, s:s, s:b, s:s, s:o, s:o, s:I}", "version", tcq_version(), "build",
+    size_t count;
+    const struct tcq_kernel_variant *all = tcq_kernels_all(&count);
+    json_t *kernels = json_object();
+    for (size_t i = 0; i < count; i++) {
+        if (all[i].needs & ~flags)
+            continue;
+        json_t *list = json_object_get(kernels, all[i].operation);
+        if (!list) {
+            list = json_array();
+            json_object_set_new(kernels, all[i].operation, list);
+        }
+        if (!all[i].serves)
+            json_array_clear(list);
+        json_array_append_new(list, json_string(all[i].isa));
+    }
+    return kernels;
+}
+
+static const char *encoder_isa(struct tcq_context *context)
+{
+    const struct tcq_encoder_options options = {.k = 3};
+    struct tcq_encoder *encoder = NULL;
+    if (tcq_encoder_create(context, &options, &encoder, NULL) != TCQ_OK)
+        return "none";
+    const char *isa = tcq_encoder_isa(encoder);
+    tcq_encoder_destroy(encoder);
+    return isa;
+}
+
+static json_t *describe(struct tcq_context *context)
+{
+    json_t *kernels = kernel_list(tcq_context_cpu_flags(context));
+    json_object_set_new(kernels, "encode", json_pack("[s]", encoder_isa(context)));
+    return json_pack("{s:s, s:s, s:b, s:s, s:o, s:o, s:I, s:o}", "version", tcq_version(), "build",
                      TCQ_BUILD_TYPE, "optimized", (int)OPTIMIZED, "compiler", __VERSION__,
                      "cpu_features", feature_list(tcq_cpu_detect()), "cpu_features_used",
                      feature_list(tcq_context_cpu_flags(context)), "threads",
-                     (json_int_t)tcq_context_threads(context));
+                     (json_int_t)tcq_context_threads(context), "kernels", kernels);
 }
 
 static void print_features(const char *label, const json_t *list)
@@ -55,16 +92,25 @@ static void print_features(const char *label, const json_t *list)
 static void print_text(json_t *info)
 {
     const char *version, *build, *compiler;
-    json_t *detected, *used;
+    json_t *detected, *used, *kernels, *list, *isa;
+    size_t i;
     json_int_t threads;
-    json_unpack(info, "{s:s, s:s, s:s, s:o, s:o, s:I}", "version", &version, "build", &build,
+    json_unpack(info, "{s:s, s:s, s:s, s:o, s:o, s:I, s:o}", "version", &version, "build", &build,
                 "compiler", &compiler, "cpu_features", &detected, "cpu_features_used", &used,
-                "threads", &threads);
+                "threads", &threads, "kernels", &kernels);
     printf("%-14s%s\n", "version", version);
     printf("%-14s%s, compiler %s\n", "build", build, compiler);
     print_features("processor", detected);
     print_features("in use", used);
-    printf("%-14s%lld\n", "threads", (long long)threads);
+    printf("%-14s%lld\n\nkernels in use\n", "threads", (long long)threads);
+    const char *operation;
+    json_object_foreach(kernels, operation, list)
+    {
+        printf("  %-12s", operation);
+        json_array_foreach(list, i, isa)
+            printf("%s%s", i ? ", for some geometries " : "", json_string_value(isa));
+        putchar('\n');
+    }
 }
 
 static int run(const struct cli_command *self, int argc, char **argv)
