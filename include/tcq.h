@@ -329,7 +329,9 @@ struct tcq_source_tensor {
 /* Weights to read: a .safetensors file, a folder with model.safetensors or a
  * sharded model.safetensors.index.json (and config.json), or a GGUF file of
  * version 2 or 3.  Files are mapped and checked completely at opening: header
- * length, offsets, overlaps, sizes, duplicate names, index against shards. */
+ * length, offsets, overlaps, sizes, duplicate names, index against shards.  They
+ * must not be truncated while the source is open.  A source may be read from
+ * several threads at once. */
 struct tcq_source;
 
 enum tcq_source_kind {

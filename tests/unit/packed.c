@@ -3,6 +3,8 @@
  * A packed module of a file: the view that is handed out, in both layouts and
  * from unaligned bytes, and every refusal in its own words.
  */
+#include <pthread.h>
+
 #include "support/failing.h"
 #include "support/folder.h"
 
@@ -233,6 +235,64 @@ static void every_refusal_has_its_message(void **state)
     folder_remove(folder);
 }
 
+/* A scale of each sign of infinity, and one just finite. */
+static void scales_must_be_finite(void **state)
+{
+    (void)state;
+    static const struct {
+        uint16_t scale;
+        enum tcq_status status;
+    } cases[] = {{0x7c00, TCQ_ERROR_VALUE}, {0xfc00, TCQ_ERROR_VALUE}, {0x7bff, TCQ_OK}};
+    char *folder = folder_make(), path[4096];
+    snprintf(path, sizeof path, "%s/m", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_parts(path, good, 0, 0);
+        size_t nbytes = 0;
+        uint8_t *bytes = read_file(path, &nbytes);
+        memcpy(bytes + nbytes - 2, &cases[i].scale, 2); /* the last row's */
+        write_file(path, bytes, nbytes);
+        free(bytes);
+        struct opened o = open_both(path, CONFIG("3", "256", "12", "1"));
+        struct tcq_tensor tensor;
+        struct tcq_error error = {0};
+        assert_int_equal(tcq_source_packed(o.source, o.config, "m", &tensor, &error),
+                         cases[i].status);
+        if (cases[i].status != TCQ_OK)
+            assert_non_null(strstr(error.message, "the scale of row 1 is"));
+        close_both(&o);
+    }
+    folder_remove(folder);
+}
+
+static void *use_packed(void *argument)
+{
+    const struct opened *o = argument;
+    struct tcq_tensor tensor = {0};
+    tcq_source_packed(o->source, o->config, "m", &tensor, NULL);
+    return (void *)(uintptr_t)tensor.words;
+}
+
+/* A source may be read by several threads at once; all see one copy. */
+static void threads_share_a_copy(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    char *folder = folder_make();
+    pthread_t threads[THREADS];
+    void *words[THREADS];
+    write_parts(in_folder(folder, "m"), good, 1, 0);
+    struct opened o = open_both(in_folder(folder, "m"), CONFIG("3", "256", "12", "1"));
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, use_packed, &o), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], &words[i]), 0);
+    assert_non_null(words[0]);
+    for (int i = 1; i < THREADS; i++)
+        assert_ptr_equal(words[i], words[0]);
+    close_both(&o);
+    folder_remove(folder);
+}
+
 static void a_module_that_is_not_packed(void **state)
 {
     (void)state;
@@ -278,6 +338,8 @@ int main(void)
         cmocka_unit_test(a_view_of_the_file),
         cmocka_unit_test(an_interleaved_view),
         cmocka_unit_test(every_refusal_has_its_message),
+        cmocka_unit_test(scales_must_be_finite),
+        cmocka_unit_test(threads_share_a_copy),
         cmocka_unit_test(a_module_that_is_not_packed),
         cmocka_unit_test(every_allocation_may_fail),
     };
