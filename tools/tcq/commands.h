@@ -11,6 +11,7 @@ extern const struct cli_command cmd_quantize;
 extern const struct cli_command cmd_inspect;
 extern const struct cli_command cmd_verify;
 extern const struct cli_command cmd_dequantize;
+extern const struct cli_command cmd_run;
 extern const struct cli_command cmd_info;
 
 #endif
