@@ -37,7 +37,11 @@ static enum tcq_status find_header(const uint8_t *data, size_t nbytes, size_t *h
     if (length > TCQ_SAFETENSORS_HEADER_NBYTES_MAX)
         return tcq_error_set(error, TCQ_ERROR_FORMAT, "header length %" PRIu64 ": at most %d",
                              length, TCQ_SAFETENSORS_HEADER_NBYTES_MAX);
-    if (length == 0 || data[TCQ_SAFETENSORS_LENGTH_NBYTES] != '{')
+    if (length == 0)
+        return tcq_error_set(error, TCQ_ERROR_FORMAT,
+                             "header length 0: expected at least 2; what an interrupted run of "
+                             "tcq leaves looks like this");
+    if (data[TCQ_SAFETENSORS_LENGTH_NBYTES] != '{')
         return tcq_error_set(error, TCQ_ERROR_FORMAT,
                              "header of %" PRIu64 " bytes does not start with '{'", length);
     *header_nbytes = (size_t)length;

@@ -20,7 +20,8 @@ def numbers(name):
 
 
 def main():
-    folder = os.environ.get("TCQ_GOLDEN_DIR") or pathlib.Path(os.environ["TCQ_SOURCE_DIR"]) / "tests/golden"
+    # An absolute path replaces the source folder, a relative one is inside it.
+    folder = pathlib.Path(os.environ["TCQ_SOURCE_DIR"]) / (os.environ.get("TCQ_GOLDEN_DIR") or "tests/golden")
     checked = 0
     for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
         name, tensors = path.stem, {n: t.array for n, t in read_file(path).items()}

@@ -6,21 +6,24 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "format/source.h"
 
 enum { NAMES_MAX = 1000, NAME_NBYTES = 256 };
 static const char suffix[] = ".safetensors";
 
+/* CTest runs tests in the build folder, so a relative path is also looked for in
+ * the source folder. */
 static const char *folder(void)
 {
-    static char fallback[4096];
-    const char *given = getenv("TCQ_GOLDEN_DIR");
-    if (given && *given)
-        return given;
-    const char *root = getenv("TCQ_SOURCE_DIR");
-    snprintf(fallback, sizeof fallback, "%s/tests/golden", root ? root : ".");
-    return fallback;
+    static char path[4096];
+    const char *given = getenv("TCQ_GOLDEN_DIR"), *root = getenv("TCQ_SOURCE_DIR");
+    if (!given || !*given)
+        given = "tests/golden";
+    bool there = access(given, F_OK) == 0 || given[0] == '/' || !root;
+    snprintf(path, sizeof path, "%s%s%s", there ? "" : root, there ? "" : "/", given);
+    return path;
 }
 
 static int compare(const void *a, const void *b)
