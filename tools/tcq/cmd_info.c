@@ -5,6 +5,12 @@
 #include "commands.h"
 #include "kernel/kernel.h"
 
+#ifdef __clang__
+#define COMPILER __VERSION__ /* "Clang 14.0.6" */
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
 /* A build without optimisation is many times slower: said wherever speed is. */
 #ifdef __OPTIMIZE__
 enum { OPTIMIZED = 1 };
@@ -74,7 +80,7 @@ static json_t *describe(struct tcq_context *context)
     json_t *kernels = kernel_list(tcq_context_cpu_flags(context));
     json_object_set_new(kernels, "encode", json_pack("[s]", encoder_isa(context)));
     return json_pack("{s:s, s:s, s:b, s:s, s:o, s:o, s:I, s:o}", "version", tcq_version(), "build",
-                     TCQ_BUILD_TYPE, "optimized", (int)OPTIMIZED, "compiler", __VERSION__,
+                     TCQ_BUILD_TYPE, "optimized", (int)OPTIMIZED, "compiler", COMPILER,
                      "cpu_features", feature_list(tcq_cpu_detect()), "cpu_features_used",
                      feature_list(tcq_context_cpu_flags(context)), "threads",
                      (json_int_t)tcq_context_threads(context), "kernels", kernels);
@@ -106,7 +112,7 @@ static void print_text(json_t *info)
     const char *operation;
     json_object_foreach(kernels, operation, list)
     {
-        printf("  %-12s", operation);
+        printf("  %-14s", operation);
         json_array_foreach(list, i, isa)
             printf("%s%s", i ? ", for some geometries " : "", json_string_value(isa));
         putchar('\n');
