@@ -32,7 +32,7 @@ struct tcq_encoder {
     struct tcq_context *context;
     const struct tcq_viterbi *viterbi;
     struct tcq_trellis trellis;
-    uint32_t T, threads;
+    uint32_t T, threads, blocks; /* blocks: solved at once */
     double table_rms;
     struct workspace *workspaces; /* [threads] */
     size_t nbytes;
@@ -60,6 +60,7 @@ static enum tcq_status encoder_init(struct tcq_encoder *encoder, uint32_t k, uin
 {
     encoder->threads = tcq_context_threads(encoder->context);
     encoder->viterbi = tcq_viterbi_select(tcq_context_cpu_flags(encoder->context));
+    encoder->blocks = encoder->viterbi->blocks(L);
     encoder->table_rms = tcq_code_rms(L);
     encoder->nbytes = sizeof *encoder;
     enum tcq_status status =
@@ -189,7 +190,7 @@ static void block_item(void *argument, size_t thread, size_t item)
     size_t first = item * BLOCKS_PER_ITEM, left = job->blocks - first;
     size_t end = left < BLOCKS_PER_ITEM ? job->blocks : first + BLOCKS_PER_ITEM;
     while (first < end && !atomic_load_explicit(&job->stopped, memory_order_relaxed)) {
-        uint32_t count = job->encoder->viterbi->blocks;
+        uint32_t count = job->encoder->blocks;
         if (count > end - first)
             count = (uint32_t)(end - first);
         blocks_solve(job, &job->encoder->workspaces[thread], first, count);

@@ -26,7 +26,7 @@
 #define TCQ_VITERBI_FORBIDDEN (-1e30f)
 
 /* Blocks that a solver may be given at once. */
-enum { TCQ_VITERBI_BLOCKS_MAX = 2 };
+enum { TCQ_VITERBI_BLOCKS_MAX = 4 };
 
 /* The code's integers run from -510 to 510. */
 enum { TCQ_TRELLIS_LEVELS = 1021 };
@@ -45,13 +45,15 @@ struct tcq_viterbi {
     const char *isa;
     uint32_t cpu_flags;  /* enum tcq_cpu_flag that it needs */
     uint32_t lanes_log2; /* float32 a vector; 0 for plain C */
-    uint32_t blocks;     /* blocks that it solves best at once */
+
+    /* Blocks that it solves best at once, and has workspace for. */
+    uint32_t (*blocks)(uint32_t L);
 
     /* Bytes of workspace for one thread. */
     size_t (*work_nbytes)(uint32_t k, uint32_t L, uint32_t T);
 
     /* The states [blocks][T] of the tail-biting paths through x [blocks][T],
-     * blocks <= this solver's.  work is aligned to 64 bytes.  T may be any
+     * blocks <= this->blocks(L).  work is aligned to 64 bytes.  T may be any
      * number with T*k >= L; only files limit it further. */
     void (*solve)(uint16_t *states, const float *x, uint32_t T, uint32_t blocks,
                   const struct tcq_trellis *trellis, void *work);

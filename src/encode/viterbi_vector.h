@@ -8,8 +8,9 @@
  *   vf_fma(a, b, c)           a*b + c, rounded once
  *   vf_spread(k, p)           the metrics of a vector of states, see below
  *   vf_unspread(k, v)         lanes back in the order of the states
+ *   VF_BLOCKS_WIDE            blocks at once where L > 12: 2 or 4
  *   VF_CHOOSE_K_MIN           and vf_choose, the backward choice from that k on
- * and, after it, a struct tcq_viterbi made from work_nbytes and solve.
+ * and, after it, a struct tcq_viterbi of blocks_at_once, work_nbytes and solve.
  *
  * Forward, nothing is kept but the metrics of the groups at each boundary: one
  * float a group, a fraction 2^-k of the states, no choices.  Backward, the
@@ -93,15 +94,22 @@ static size_t track_floats(const struct shape *s)
     return stored_floats(s) + 2 * s->row + rounded((size_t)2 * s->T);
 }
 
+/* The tables of a wide trellis (128 KiB at L = 14) come from L2, which cannot
+ * feed one or two blocks; the metrics of four narrow ones would not fit there. */
+static uint32_t blocks_at_once(uint32_t L)
+{
+    return L > 12 ? VF_BLOCKS_WIDE : 2;
+}
+
 static size_t work_nbytes(uint32_t k, uint32_t L, uint32_t T)
 {
     struct shape s = shape_of(k, L, T);
-    return TCQ_VITERBI_BLOCKS_MAX * track_floats(&s) * sizeof(float);
+    return blocks_at_once(L) * track_floats(&s) * sizeof(float);
 }
 
 static void tracks_layout(struct track *tracks, float *memory, const struct shape *s)
 {
-    for (uint32_t b = 0; b < TCQ_VITERBI_BLOCKS_MAX; b++, memory += track_floats(s)) {
+    for (uint32_t b = 0; b < blocks_at_once(s->L); b++, memory += track_floats(s)) {
         tracks[b].rows = memory;
         tracks[b].spare = memory + stored_floats(s);
         tracks[b].twice = tracks[b].spare + 2 * s->row;
@@ -122,86 +130,96 @@ static float *metrics_at(const struct shape *s, const struct track *track, uint3
 
 /* ---- forward --------------------------------------------------------------- */
 
-/* One block's part in a step. */
-struct stride {
-    const float *from;
-    float *to;
-    float x2;
-};
-
 /* The sums of one vector of states: what their group brings, and what they emit. */
 ALWAYS_INLINE vf sums(uint32_t k, const float *metrics, vf x2, vf value, vf minus_square)
 {
     return vf_add(vf_spread(k, metrics), vf_fma(x2, value, minus_square));
 }
 
-/* From one boundary's metrics to the next's, for one block or two. */
-ALWAYS_INLINE void step(const uint32_t k, const bool two, uint32_t L, const float *table,
-                        struct stride a, struct stride b)
+/* One block's part in a step. */
+struct stride {
+    const float *from;
+    float *to;
+    vf x2, best;
+};
+
+/* The same for 1, 2 or 4 blocks, without a loop that a compiler might leave. */
+#define EACH_BLOCK(blocks, DO) \
+    do {                       \
+        DO(0);                 \
+        if ((blocks) > 1)      \
+            DO(1);             \
+        if ((blocks) > 2) {    \
+            DO(2);             \
+            DO(3);             \
+        }                      \
+    } while (0)
+
+/* From one boundary's metrics to the next's.  The tables are loaded once for
+ * all blocks. */
+ALWAYS_INLINE void step(const uint32_t k, const uint32_t blocks, uint32_t L, const float *table,
+                        struct stride *b)
 {
     const uint32_t count = 1u << k, groups = 1u << (L - k);
-    const vf xa = vf_set1(a.x2), xb = vf_set1(b.x2);
     for (uint32_t j = 0; j < groups; j += LANES) {
-        vf best_a = xa, best_b = xb; /* replaced at m = 0 */
 #pragma GCC unroll 8
         for (uint32_t m = 0; m < count; m += 2, table += 4 * LANES) {
             vf v0 = vf_load(table), n0 = vf_load(table + LANES);
             vf v1 = vf_load(table + 2 * LANES), n1 = vf_load(table + 3 * LANES);
             uint32_t q0 = (j + m * groups) >> k, q1 = (j + (m + 1) * groups) >> k;
             /* In pairs: the chain of maxima is half as long. */
-            vf pair_a = vf_max(sums(k, a.from + q0, xa, v0, n0), sums(k, a.from + q1, xa, v1, n1));
-            best_a = m ? vf_max(best_a, pair_a) : pair_a;
-            if (two) {
-                vf pair_b =
-                    vf_max(sums(k, b.from + q0, xb, v0, n0), sums(k, b.from + q1, xb, v1, n1));
-                best_b = m ? vf_max(best_b, pair_b) : pair_b;
-            }
+#define TAKE_BEST(i)                                                \
+    do {                                                            \
+        vf pair = vf_max(sums(k, b[i].from + q0, b[i].x2, v0, n0),  \
+                         sums(k, b[i].from + q1, b[i].x2, v1, n1)); \
+        b[i].best = m ? vf_max(b[i].best, pair) : pair;             \
+    } while (0)
+            EACH_BLOCK(blocks, TAKE_BEST);
         }
-        vf_store(a.to + j, vf_unspread(k, best_a));
-        if (two)
-            vf_store(b.to + j, vf_unspread(k, best_b));
+#define STORE_BEST(i) vf_store(b[i].to + j, vf_unspread(k, b[i].best))
+        EACH_BLOCK(blocks, STORE_BEST);
     }
 }
 
 /* Fewer groups than lanes: vectors hold whole sets of predecessors, and lanes
  * of the same group are joined at the end. */
-ALWAYS_INLINE void step_narrow(const uint32_t k, uint32_t L, const float *table, struct stride a)
+ALWAYS_INLINE void step_narrow(const uint32_t k, uint32_t L, const float *table,
+                               const struct stride *b)
 {
     const uint32_t groups = 1u << (L - k);
     float lanes[LANES];
-    vf x2 = vf_set1(a.x2), best = vf_set1(-INFINITY);
+    vf best = vf_set1(-INFINITY);
     for (uint32_t state = 0; state < 1u << L; state += LANES, table += 2 * LANES)
-        best = vf_max(best,
-                      sums(k, a.from + (state >> k), x2, vf_load(table), vf_load(table + LANES)));
+        best = vf_max(
+            best, sums(k, b->from + (state >> k), b->x2, vf_load(table), vf_load(table + LANES)));
     vf_store(lanes, best);
     for (uint32_t j = 0; j < groups; j++) {
         float most = lanes[j];
         for (uint32_t lane = j + groups; lane < LANES; lane += groups)
             most = lanes[lane] > most ? lanes[lane] : most;
-        a.to[j] = most;
+        b->to[j] = most;
     }
 }
 
 ALWAYS_INLINE struct stride stride_at(const struct shape *s, const struct track *track, uint32_t i)
 {
-    return (struct stride){metrics_at(s, track, i), metrics_at(s, track, i + 1), track->x2[i]};
+    vf x2 = vf_set1(track->x2[i]); /* best: any value, it is replaced before it is used */
+    return (struct stride){metrics_at(s, track, i), metrics_at(s, track, i + 1), x2, x2};
 }
 
-/* Positions first .. end-1 of a pass. */
-ALWAYS_INLINE void forward(const uint32_t k, const bool two, const struct shape *s,
-                           const float *table, const struct track *tracks, uint32_t first,
-                           uint32_t end)
+/* A whole pass over 1, 2 or 4 blocks. */
+ALWAYS_INLINE void forward(const uint32_t k, const uint32_t blocks, const struct shape *s,
+                           const float *table, const struct track *tracks)
 {
-    for (uint32_t i = first; i < end; i++) {
-        struct stride a = stride_at(s, &tracks[0], i), b = a;
-        if (two)
-            b = stride_at(s, &tracks[1], i);
+    for (uint32_t i = 0; i < s->T; i++) {
+        struct stride b[TCQ_VITERBI_BLOCKS_MAX];
+#define STRIDE_AT(n) b[n] = stride_at(s, &tracks[n], i)
+        EACH_BLOCK(blocks, STRIDE_AT);
         if (k >= VF_LANES_LOG2 && s->groups < LANES) {
-            step_narrow(k, s->L, table, a);
-            if (two)
-                step_narrow(k, s->L, table, b);
+#define STEP_NARROW(n) step_narrow(k, s->L, table, &b[n])
+            EACH_BLOCK(blocks, STEP_NARROW);
         } else {
-            step(k, two, s->L, table, a, b);
+            step(k, blocks, s->L, table, b);
         }
     }
 }
@@ -309,33 +327,33 @@ ALWAYS_INLINE uint32_t best_group(const uint32_t k, const struct shape *s, const
 
 /* The functions above for one k, so that their loops have fixed lengths. */
 struct functions {
-    void (*forward)(const struct shape *, const float *, const struct track *, uint32_t blocks,
-                    uint32_t first, uint32_t end);
+    void (*forward)(const struct shape *, const float *, const struct track *, uint32_t blocks);
     void (*backward)(const struct shape *, const float *, const struct track *, uint32_t blocks,
                      uint32_t end, uint32_t *groups, uint16_t *states);
     uint32_t (*best_group)(const struct shape *, const float *, const struct track *);
 };
 
-#define FUNCTIONS_OF(K)                                                                        \
-    NEVER_INLINE void forward_##K(const struct shape *s, const float *table,                   \
-                                  const struct track *tracks, uint32_t blocks, uint32_t first, \
-                                  uint32_t end)                                                \
-    {                                                                                          \
-        if (blocks == 2)                                                                       \
-            forward(K, true, s, table, tracks, first, end);                                    \
-        else                                                                                   \
-            forward(K, false, s, table, tracks, first, end);                                   \
-    }                                                                                          \
-    NEVER_INLINE void backward_##K(const struct shape *s, const float *table,                  \
-                                   const struct track *tracks, uint32_t blocks, uint32_t end,  \
-                                   uint32_t *groups, uint16_t *states)                         \
-    {                                                                                          \
-        backward(K, s, table, tracks, blocks, end, groups, states);                            \
-    }                                                                                          \
-    NEVER_INLINE uint32_t best_group_##K(const struct shape *s, const float *table,            \
-                                         const struct track *track)                            \
-    {                                                                                          \
-        return best_group(K, s, table, track);                                                 \
+#define FUNCTIONS_OF(K)                                                                       \
+    NEVER_INLINE void forward_##K(const struct shape *s, const float *table,                  \
+                                  const struct track *tracks, uint32_t blocks)                \
+    {                                                                                         \
+        if (blocks == 4)                                                                      \
+            forward(K, 4, s, table, tracks);                                                  \
+        else if (blocks >= 2)                                                                 \
+            forward(K, 2, s, table, tracks);                                                  \
+        if (blocks & 1)                                                                       \
+            forward(K, 1, s, table, tracks + (blocks - 1));                                   \
+    }                                                                                         \
+    NEVER_INLINE void backward_##K(const struct shape *s, const float *table,                 \
+                                   const struct track *tracks, uint32_t blocks, uint32_t end, \
+                                   uint32_t *groups, uint16_t *states)                        \
+    {                                                                                         \
+        backward(K, s, table, tracks, blocks, end, groups, states);                           \
+    }                                                                                         \
+    NEVER_INLINE uint32_t best_group_##K(const struct shape *s, const float *table,           \
+                                         const struct track *track)                           \
+    {                                                                                         \
+        return best_group(K, s, table, track);                                                \
     }
 
 FUNCTIONS_OF(1)
@@ -376,7 +394,7 @@ static void find_groups(uint32_t *groups, struct track *tracks, const struct sha
     uint32_t stored_from = beginning >> s->interval_log2 << s->interval_log2;
     for (uint32_t b = 0; b < blocks; b++)
         pass_begin(&tracks[b], s, half, s->groups, stored_from);
-    f->forward(s, trellis->forward, tracks, blocks, 0, s->T);
+    f->forward(s, trellis->forward, tracks, blocks);
     for (uint32_t b = 0; b < blocks; b++)
         groups[b] = f->best_group(s, trellis->backward, &tracks[b]);
     f->backward(s, trellis->backward, tracks, blocks, beginning, groups, NULL);
@@ -396,7 +414,7 @@ static void solve(uint16_t *states, const float *x, uint32_t T, uint32_t blocks,
     find_groups(groups, tracks, &s, blocks, trellis);
     for (uint32_t b = 0; b < blocks; b++)
         pass_begin(&tracks[b], &s, 0, groups[b], 0);
-    f->forward(&s, trellis->forward, tracks, blocks, 0, T);
+    f->forward(&s, trellis->forward, tracks, blocks);
     f->backward(&s, trellis->backward, tracks, blocks, 0, groups, states);
 }
 

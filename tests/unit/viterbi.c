@@ -203,16 +203,17 @@ static void compare(uint32_t k, uint32_t L, uint32_t T, uint32_t count, struct r
         uint16_t expected[B_MAX * T_MAX], states[B_MAX * T_MAX];
         for (uint32_t b = 0; b < B_MAX; b++) {
             /* mostly random, the other kinds in turn */
-            int kind = b == 0 ? 0 : (int)((first / B_MAX) % BLOCK_KINDS);
+            int kind = b < 2 ? 0 : (int)((first + b) % BLOCK_KINDS);
             fill_block(x + b * T, T, kind, r);
             instance_solve(expected + b * T, x + b * T, 1, scalar);
             assert_closed(expected + b * T, k, L, T);
         }
         for (uint32_t i = 0; i + 1 < instances; i++) {
-            uint32_t step = first % 3 ? all[i].solver->blocks : 1;
+            uint32_t most = all[i].solver->blocks(L), step = most - first / B_MAX % most;
             memset(states, 0xff, sizeof states);
             for (uint32_t b = 0; b < B_MAX; b += step)
-                instance_solve(states + b * T, x + b * T, step, &all[i]);
+                instance_solve(states + b * T, x + b * T, b + step > B_MAX ? B_MAX - b : step,
+                               &all[i]);
             assert_memory_equal(states, expected, B_MAX * T * sizeof *states);
         }
     }
@@ -264,8 +265,8 @@ static double gaussian_mse(uint32_t k, uint32_t L, struct random *r)
     for (int i = 0; i < BLOCKS * T_MAX; i++)
         x[i] = (float)((double)x[i] / scale);
     struct instance s = instance_open(tcq_viterbi_select(tcq_cpu_detect()), k, L, T_MAX);
-    for (uint32_t b = 0; b < BLOCKS; b += s.solver->blocks)
-        instance_solve(states + b * T_MAX, x + b * T_MAX, s.solver->blocks, &s);
+    for (uint32_t b = 0; b < BLOCKS; b += s.solver->blocks(L))
+        instance_solve(states + b * T_MAX, x + b * T_MAX, s.solver->blocks(L), &s);
     instance_close(&s);
     for (int i = 0; i < BLOCKS * T_MAX; i++) {
         double difference = (double)x[i] - (double)tcq_code_value(states[i]);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define VF_LANES_LOG2 2
+#define VF_BLOCKS_WIDE 2
 #define VF_CHOOSE_K_MIN (TCQ_K_MAX + 1) /* never */
 #define vf_choose(...) 0.0f
 
@@ -42,7 +43,7 @@ const struct tcq_viterbi tcq_viterbi_neon = {
     .isa = "neon",
     .cpu_flags = TCQ_CPU_NEON,
     .lanes_log2 = VF_LANES_LOG2,
-    .blocks = 2,
+    .blocks = blocks_at_once,
     .work_nbytes = work_nbytes,
     .solve = solve,
 };

@@ -5,6 +5,7 @@
 #include "encode/x86/viterbi_choose.h"
 
 #define VF_LANES_LOG2 3
+#define VF_BLOCKS_WIDE 2
 
 typedef __m256 vf;
 
@@ -47,7 +48,7 @@ const struct tcq_viterbi tcq_viterbi_avx2 = {
     .isa = "avx2",
     .cpu_flags = TCQ_CPU_AVX2,
     .lanes_log2 = VF_LANES_LOG2,
-    .blocks = 2,
+    .blocks = blocks_at_once,
     .work_nbytes = work_nbytes,
     .solve = solve,
 };

@@ -5,6 +5,7 @@
 #include "encode/x86/viterbi_choose.h"
 
 #define VF_LANES_LOG2 4
+#define VF_BLOCKS_WIDE 4
 
 typedef __m512 vf;
 
@@ -54,7 +55,7 @@ const struct tcq_viterbi tcq_viterbi_avx512 = {
     .isa = "avx512",
     .cpu_flags = TCQ_CPU_AVX2 | TCQ_CPU_AVX512,
     .lanes_log2 = VF_LANES_LOG2,
-    .blocks = 2,
+    .blocks = blocks_at_once,
     .work_nbytes = work_nbytes,
     .solve = solve,
 };
