@@ -72,8 +72,10 @@ struct bench_result {
 
 /* The largest number of features and of vectors of any case, and of weights that
  * are to be expanded (or 0). */
-int bench_create(struct bench *bench, const struct cli_args *args, uint64_t size_max,
-                 uint32_t m_max, uint64_t expanded_max);
+#define BENCH_MEMORY_MIN ((uint64_t)16 << 20)
+#define BENCH_MEMORY_MAX ((uint64_t)64 << 30)
+int bench_create(struct bench *bench, const struct cli_args *args, size_t arena_nbytes,
+                 uint64_t size_max, uint32_t m_max, uint64_t expanded_max);
 void bench_destroy(struct bench *bench);
 
 /* The layers of one case: copies of different weights, so that each call meets

@@ -17,8 +17,6 @@ const char *const bench_op_names[BENCH_OP_COUNT] = {
     "auto",    "reference",     "small",  "wide",    "reduce",   "scatter", "scatter-balanced",
     "scatter-table", "split-k", "tiled", "gate-up", "expand"};
 
-/* Four times the largest cache that a socket has today. */
-static const size_t arena_nbytes = (size_t)1 << 30;
 enum { CHECKED_OUTPUTS = 8 };
 
 static uint64_t mix(uint64_t z) /* splitmix64 */
@@ -41,9 +39,10 @@ static void fill_item(void *argument, size_t thread, size_t item)
                    0x2000200020002000u;
 }
 
-int bench_create(struct bench *bench, const struct cli_args *args, uint64_t size_max,
-                 uint32_t m_max, uint64_t expanded_max)
+int bench_create(struct bench *bench, const struct cli_args *args, size_t arena_nbytes,
+                 uint64_t size_max, uint32_t m_max, uint64_t expanded_max)
 {
+    arena_nbytes = arena_nbytes / 65536 * 65536; /* whole parts for fill_item and the probes */
     *bench = (struct bench){.arena_nbytes = arena_nbytes, .scale_count = size_max};
     struct tcq_error error;
     struct tcq_context_options plain = {.limit_cpu = true};

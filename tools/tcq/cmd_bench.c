@@ -28,23 +28,21 @@ enum {
     KEY_INTERLEAVED,
     KEY_ACTIVATIONS,
     KEY_NO_RATIOS,
+    KEY_MEMORY,
     KEY_JSON
 };
 
 static const struct cli_option option_list[] = {
-    {KEY_OP, "op", "NAME",
-     "auto, small, wide, gate-up, expand; or with reference numerics: reference, reduce, scatter, "
-     "scatter-balanced, scatter-table, split-k, tiled (default: auto)"},
-    {KEY_SHAPE, "shape", "FILE|OUTxIN",
-     "a layer of OUT x IN weights, or a file of 'M OUT IN' lines (default: 17408x5120 and "
-     "5120x17408)"},
+    {KEY_OP, "op", "NAME", "what to measure (default: auto); the names are above"},
+    {KEY_SHAPE, "shape", "WHICH", "OUTxIN weights, or a file of 'M OUT IN' lines"},
     {KEY_BITS, "bits", "LIST", "bits a weight (default: 2,3,4)"},
     {KEY_M, "m", "LIST", "numbers of vectors (default: 1,4,8,32,512, or the file's)"},
-    {KEY_AXIS, "axis", "0|1", "coded along the output or the input (default: 0 where OUT < IN)"},
+    {KEY_AXIS, "axis", "0|1", "coded along the output or the input (default: 0 if OUT < IN)"},
     {KEY_BLOCK, "block", "T", "weights a block: 64, 128, 256 (default: the largest that fits)"},
     {KEY_INTERLEAVED, "interleaved", NULL, "axis 0, 3 bits: the interleaved layout"},
     {KEY_ACTIVATIONS, "activations", "TYPE", "float, int8 or both (default: both)"},
     {KEY_NO_RATIOS, "no-ratios", NULL, "leave plain C and bf16 out: faster"},
+    {KEY_MEMORY, "memory", "SIZE", "memory that weights lie in (default: 1GiB)"},
     {KEY_JSON, "json", "FILE", "also write the rows and the limits to FILE"},
     {0},
 };
@@ -61,6 +59,7 @@ struct options {
     size_t bits_count, m_count, shape_count;
     struct shape shapes[SHAPES_MAX];
     bool axis_given, m_given, interleaved, act_float, act_int8, act_given, no_ratios;
+    uint64_t memory_nbytes;
     const char *json;
 };
 
@@ -147,6 +146,15 @@ static int parse_activations(struct options *o, const char *text)
     return CLI_CONTINUE;
 }
 
+static int parse_memory(struct options *o, const char *text)
+{
+    int code = cli_parse_nbytes("--memory", text, &o->memory_nbytes);
+    if (code == CLI_CONTINUE &&
+        (o->memory_nbytes < BENCH_MEMORY_MIN || o->memory_nbytes > BENCH_MEMORY_MAX))
+        code = cli_usage("--memory '%s': expected 16MiB to 64GiB", text);
+    return code;
+}
+
 static int set_option(void *user, int key, const char *value)
 {
     struct options *o = user;
@@ -173,6 +181,8 @@ static int set_option(void *user, int key, const char *value)
     case KEY_NO_RATIOS:
         o->no_ratios = true;
         return CLI_CONTINUE;
+    case KEY_MEMORY:
+        return parse_memory(o, value);
     default:
         o->json = value;
         return CLI_CONTINUE;
@@ -184,6 +194,7 @@ static void set_defaults(struct options *o)
     static const uint32_t bits[] = {2, 3, 4}, m[] = {1, 4, 8, 32, 512};
     memcpy(o->bits, bits, sizeof bits);
     memcpy(o->m, m, sizeof m);
+    o->memory_nbytes = (uint64_t)1 << 30; /* four times a large third-level cache */
     o->bits_count = sizeof bits / sizeof *bits;
     o->m_count = sizeof m / sizeof *m;
 }
@@ -391,7 +402,8 @@ static int bench_all(struct report *report, const struct options *o, const struc
     }
     for (size_t i = 0; i < o->m_count; i++)
         m = o->m[i] > m ? o->m[i] : m;
-    int code = bench_create(&report->bench, args, size, m, o->op == BENCH_EXPAND ? weights : 0);
+    int code = bench_create(&report->bench, args, (size_t)o->memory_nbytes, size, m,
+                            o->op == BENCH_EXPAND ? weights : 0);
     if (code != CLI_CONTINUE)
         return code;
     report->limits = best_limits(&report->bench);
@@ -435,7 +447,10 @@ const struct cli_command cmd_bench = {
     .name = "bench",
     .summary = "Measure layers on packed weights beside the machine's limits",
     .usage = "[OPTION...]",
-    .details = "Weights are random and lie in 1 GiB of memory, so that no call finds them in a\n"
+    .details = "Operations: auto, small, wide, gate-up, expand; with reference numerics:\n"
+               "reference, reduce, scatter, scatter-balanced, scatter-table, split-k, tiled.\n"
+               "Default shapes: 17408x5120 and 5120x17408.\n\n"
+               "Weights are random and lie in 1 GiB of memory, so that no call finds them in a\n"
                "cache. Every case is first checked against float64, then measured in turns with\n"
                "the limits and with the same layer in bf16; shares and ratios are medians.\n"
                "Gw/s: 10^9 weights of the layer a second; GMAC/s: that times M. %FMA, %int8 and\n"
