@@ -17,8 +17,10 @@
 /* Before a loop over registers: unrolled whole, its arrays become registers. */
 #if defined(__clang__)
 #define TCQ_UNROLL _Pragma("unroll")
+#define TCQ_UNROLL_5 _Pragma("unroll 5")
 #else
 #define TCQ_UNROLL _Pragma("GCC unroll 16")
+#define TCQ_UNROLL_5 _Pragma("GCC unroll 5")
 #endif
 
 enum { STEP = 16 }; /* windows decoded at once */

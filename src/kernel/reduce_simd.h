@@ -12,17 +12,17 @@
  * Up to FUSED_M vectors a weight goes from its bits to the sums in registers; with
  * more, rows are decoded to a tile of float32 y in L1 and multiplied from there.
  *
- * Prepared x: [in / 256][m][256] float32, each block in the order of its windows.
+ * Prepared x: [in / 512][m][512] float32, each block in the order of its windows.
  */
 #include "format/geometry.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
 enum {
-    PANEL = TCQ_INPUT_UNIT,
+    PANEL = 512,
     FUSED_M = 4,
     FUSED_ROWS_MAX = 4,
-    BATCH_ROWS = 8 /* decoded together: 8 KiB of y beside 32 KiB of x for m = 32 */
+    BATCH_ROWS = STEP /* decoded together: 32 KiB of y stay in L1 while x and sums pass */
 };
 
 static size_t reduce_prepared_nbytes(const struct tcq_geometry *g, uint32_t m)
@@ -153,47 +153,53 @@ static fused_fn fused_find(const struct tcq_geometry *g, uint32_t m)
 
 /* state += y[r][.] * x[i][.] over one panel for R rows and M vectors; the state of
  * (r, i) is the sixteen lanes at state + (r*m + i) * 16. */
-TCQ_INLINE void multiply_tile(unsigned R, unsigned M, float *state, uint32_t m, const float *y,
-                              const float *x, unsigned count)
+TCQ_INLINE void multiply_tile(unsigned R, unsigned M, float *state, size_t m, const float *y,
+                              const float *x, size_t count)
 {
     v16 acc[TILE_ROWS][TILE_M];
     TCQ_UNROLL
-    for (unsigned r = 0; r < R; r++)
+    for (size_t r = 0; r < R; r++)
         TCQ_UNROLL
-    for (unsigned i = 0; i < M; i++)
+    for (size_t i = 0; i < M; i++)
         acc[r][i] = v16_load(state + (r * m + i) * STEP);
-    for (unsigned j = 0; j < count; j += STEP) {
+    for (size_t j = 0; j < count; j += STEP) {
         v16 yr[TILE_ROWS];
         TCQ_UNROLL
-        for (unsigned r = 0; r < R; r++)
+        for (size_t r = 0; r < R; r++)
             yr[r] = v16_load(y + r * PANEL + j);
         TCQ_UNROLL
-        for (unsigned i = 0; i < M; i++) {
+        for (size_t i = 0; i < M; i++) {
             v16 xi = v16_load(x + i * PANEL + j);
             TCQ_UNROLL
-            for (unsigned r = 0; r < R; r++)
+            for (size_t r = 0; r < R; r++)
                 acc[r][i] = v16_fma(yr[r], xi, acc[r][i]);
         }
     }
     TCQ_UNROLL
-    for (unsigned r = 0; r < R; r++)
+    for (size_t r = 0; r < R; r++)
         TCQ_UNROLL
-    for (unsigned i = 0; i < M; i++)
+    for (size_t i = 0; i < M; i++)
         v16_store(state + (r * m + i) * STEP, acc[r][i]);
 }
 
 /* The same for BATCH_ROWS rows and all m vectors. */
-static void multiply_panel(float *state, uint32_t m, const float *y, const float *x, unsigned count)
+static void multiply_panel(float *state, size_t m, const float *y, const float *x, size_t count)
 {
-    uint32_t i = 0;
+    size_t i = 0;
     for (; i + TILE_M <= m; i += TILE_M)
-        for (unsigned r = 0; r < BATCH_ROWS; r += TILE_ROWS)
+        for (size_t r = 0; r < BATCH_ROWS; r += TILE_ROWS)
             multiply_tile(TILE_ROWS, TILE_M, state + (r * m + i) * STEP, m, y + r * PANEL,
                           x + i * PANEL, count);
     for (; i < m; i++)
-        for (unsigned r = 0; r < BATCH_ROWS; r += TILE_ROWS)
+        for (size_t r = 0; r < BATCH_ROWS; r += TILE_ROWS)
             multiply_tile(TILE_ROWS, 1, state + (r * m + i) * STEP, m, y + r * PANEL, x + i * PANEL,
                           count);
+}
+
+/* sums[r] = the lanes of state[r * stride] added, times factors[r]. */
+TCQ_INLINE void batch_sums(float *sums, const float *state, size_t stride, const float *factors)
+{
+    v16_store(sums, v16_mul(v16_sum16(state, stride), v16_load(factors)));
 }
 
 static void batch_rows(const struct tcq_product *p, const struct reduce_span *span, uint64_t row,
@@ -205,19 +211,25 @@ static void batch_rows(const struct tcq_product *p, const struct reduce_span *sp
     memset(state, 0, sizeof(float) * BATCH_ROWS * p->m * STEP);
     for (uint64_t col = 0; col < span->cols; col += PANEL) {
         unsigned count = span->cols - col < PANEL ? (unsigned)(span->cols - col) : PANEL;
-        for (unsigned at = 0; at < count; at += g->T)
-            for (unsigned r = 0; r < rows; r++) {
-                const uint8_t *block =
-                    span->rows + r * span->row_nbytes + (col + at) / g->T * span->block_nbytes;
-                prefetch_block(block + BATCH_ROWS * span->row_nbytes, span->block_nbytes);
-                decode_block(y + r * PANEL + at, g, &span->decoder, block);
-            }
+        for (unsigned at = 0; at < count; at += g->T) {
+            struct block_run run = {
+                .block = span->rows + (col + at) / g->T * span->block_nbytes,
+                .stride_nbytes = span->row_nbytes,
+                .count = rows,
+                .steps = g->T / STEP,
+                .ahead_nbytes = PANEL / g->T * span->block_nbytes,
+            };
+            decode_blocks(y + at, PANEL, g, &span->decoder, &run);
+        }
         multiply_panel(state, p->m, y, (const float *)p->x + col * p->m, count);
     }
-    float sums[BATCH_ROWS * TCQ_SMALL_M_MAX];
-    for (unsigned j = 0; j < rows * p->m; j++)
-        sums[j] = v16_sum(v16_load(state + j * STEP));
-    store_sums(p, row, rows, sums);
+    float factors[BATCH_ROWS] = {0}, sums[BATCH_ROWS];
+    for (unsigned r = 0; r < rows; r++)
+        factors[r] = tcq_exact_factor(p->tensor, row + r);
+    for (size_t i = 0; i < p->m; i++) {
+        batch_sums(sums, state + i * STEP, p->m * STEP, factors);
+        memcpy(p->y + i * p->y_stride + row, sums, rows * sizeof(float));
+    }
 }
 
 static void reduce_run(const struct tcq_product *p, struct tcq_range rows, struct tcq_range blocks)

@@ -127,38 +127,41 @@ TCQ_INLINE void multiply_tile(unsigned V, unsigned M, const struct scatter_work 
 {
     v16 acc[TILE_M][TILE_V];
     TCQ_UNROLL
-    for (unsigned i = 0; i < M; i++)
+    for (size_t i = 0; i < M; i++)
         TCQ_UNROLL
-    for (unsigned v = 0; v < V; v++)
+    for (size_t v = 0; v < V; v++)
         acc[i][v] = v16_load(sums + i * work->sums_stride + v * STEP);
-    for (unsigned r = 0; r < work->rows; r++) {
+    for (size_t r = 0; r < work->rows; r++) {
         v16 yv[TILE_V];
         TCQ_UNROLL
-        for (unsigned v = 0; v < V; v++)
+        for (size_t v = 0; v < V; v++)
             yv[v] = v16_load(y + r * TCQ_T_MAX + v * STEP);
         TCQ_UNROLL
-        for (unsigned i = 0; i < M; i++) {
+        for (size_t i = 0; i < M; i++) {
             v16 xi = v16_set1(x[i * work->x_stride + r]);
             TCQ_UNROLL
-            for (unsigned v = 0; v < V; v++)
+            for (size_t v = 0; v < V; v++)
                 acc[i][v] = v16_fma(yv[v], xi, acc[i][v]);
         }
     }
     TCQ_UNROLL
-    for (unsigned i = 0; i < M; i++)
+    for (size_t i = 0; i < M; i++)
         TCQ_UNROLL
-    for (unsigned v = 0; v < V; v++)
+    for (size_t v = 0; v < V; v++)
         v16_store(sums + i * work->sums_stride + v * STEP, acc[i][v]);
 }
 
 static void batch_block(const struct tcq_geometry *g, const struct scatter_work *work, uint32_t m)
 {
     _Alignas(64) float y[RUN_ROWS * TCQ_T_MAX];
-    for (unsigned r = 0; r < work->rows; r++) {
-        const uint8_t *block = work->block + r * work->row_nbytes;
-        prefetch_block(block + RUN_ROWS * work->row_nbytes, work->block_nbytes);
-        decode_block(y + r * TCQ_T_MAX, g, &work->decoder, block);
-    }
+    struct block_run run = {
+        .block = work->block,
+        .stride_nbytes = work->row_nbytes,
+        .count = work->rows,
+        .steps = work->steps,
+        .ahead_nbytes = RUN_ROWS * work->row_nbytes,
+    };
+    decode_blocks(y, TCQ_T_MAX, g, &work->decoder, &run);
     for (unsigned step = 0; step < work->steps; step += TILE_V) {
         float *sums = work->sums + step * STEP;
         uint32_t i = 0;

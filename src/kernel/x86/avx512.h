@@ -124,6 +124,11 @@ TCQ_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+TCQ_INLINE v16 v16_mul(v16 a, v16 b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
 /* Lanes added by halves: 8, 4, 2, 1. */
 TCQ_INLINE float v16_sum(v16 v)
 {
@@ -131,6 +136,34 @@ TCQ_INLINE float v16_sum(v16 v)
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* Lane r: the lanes of v[r * stride] added in the same order.  Each round halves
+ * the number of vectors: pairs are joined so that the lanes to add face each other. */
+TCQ_INLINE v16 v16_sum16(const float *v, size_t stride)
+{
+    __m512 a[16];
+    TCQ_UNROLL
+    for (size_t i = 0; i < 8; i++) { /* a[i]: row i in the low half, row i+8 in the high */
+        __m512 p = _mm512_loadu_ps(v + i * stride), q = _mm512_loadu_ps(v + (i + 8) * stride);
+        a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(p, q, 0x44), _mm512_shuffle_f32x4(p, q, 0xee));
+    }
+    TCQ_UNROLL
+    for (size_t i = 0; i < 4; i++) /* quarters: rows i, i+4, i+8, i+12 */
+        a[i] = _mm512_add_ps(
+            _mm512_permutex2var_ps(
+                a[i], _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+                a[i + 4]),
+            _mm512_permutex2var_ps(
+                a[i], _mm512_setr_epi32(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31),
+                a[i + 4]));
+    TCQ_UNROLL
+    for (size_t i = 0; i < 2; i++) /* pairs of lanes: rows i, i+2, i+4, ... */
+        a[i] = _mm512_add_ps(_mm512_shuffle_ps(a[i], a[i + 2], 0x44),
+                             _mm512_shuffle_ps(a[i], a[i + 2], 0xee));
+    __m512 even = _mm512_shuffle_ps(a[0], a[1], 0x88), odd = _mm512_shuffle_ps(a[0], a[1], 0xdd);
+    /* rows 0, 2, 1, 3 in each quarter */
+    return _mm512_permute_ps(_mm512_add_ps(even, odd), 0xd8);
 }
 
 /* The y of one step. */
