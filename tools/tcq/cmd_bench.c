@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "bench_encode.h"
 #include "commands.h"
 
 #ifdef __OPTIMIZE__
@@ -25,6 +26,7 @@ enum {
     KEY_M,
     KEY_AXIS,
     KEY_BLOCK,
+    KEY_L,
     KEY_INTERLEAVED,
     KEY_ACTIVATIONS,
     KEY_NO_RATIOS,
@@ -39,6 +41,7 @@ static const struct cli_option option_list[] = {
     {KEY_M, "m", "LIST", "numbers of vectors (default: 1,4,8,32,512, or the file's)"},
     {KEY_AXIS, "axis", "0|1", "coded along the output or the input (default: 0 if OUT < IN)"},
     {KEY_BLOCK, "block", "T", "weights a block: 64, 128, 256 (default: the largest that fits)"},
+    {KEY_L, "L", "LIST", "--op encode: log2 of the states, 8 to 16 (default: 12)"},
     {KEY_INTERLEAVED, "interleaved", NULL, "axis 0, 3 bits: the interleaved layout"},
     {KEY_ACTIVATIONS, "activations", "TYPE", "float, int8 or both (default: both)"},
     {KEY_NO_RATIOS, "no-ratios", NULL, "leave plain C and bf16 out: faster"},
@@ -56,6 +59,9 @@ struct shape {
 struct options {
     enum bench_op op;
     uint32_t bits[LIST_MAX], m[LIST_MAX], axis, block;
+    uint32_t L[LIST_MAX];
+    size_t L_count;
+    bool encode; /* measures the encoder, not layers */
     size_t bits_count, m_count, shape_count;
     struct shape shapes[SHAPES_MAX];
     bool axis_given, m_given, interleaved, act_float, act_int8, act_given, no_ratios;
@@ -127,12 +133,24 @@ static int parse_shape(struct options *o, const char *text)
 
 static int parse_op(struct options *o, const char *text)
 {
+    o->encode = strcmp(text, "encode") == 0;
+    if (o->encode)
+        return CLI_CONTINUE;
     for (int i = 0; i < BENCH_OP_COUNT; i++)
         if (strcmp(text, bench_op_names[i]) == 0) {
             o->op = (enum bench_op)i;
             return CLI_CONTINUE;
         }
     return cli_usage("--op '%s' is unknown", text);
+}
+
+static int parse_L(struct options *o, const char *text)
+{
+    int code = parse_list("--L", text, TCQ_L_MAX, o->L, &o->L_count);
+    for (size_t i = 0; i < o->L_count && code == CLI_CONTINUE; i++)
+        if (o->L[i] < TCQ_L_MIN)
+            code = cli_usage("--L '%s': expected 8 to 16", text);
+    return code;
 }
 
 static int parse_activations(struct options *o, const char *text)
@@ -173,6 +191,8 @@ static int set_option(void *user, int key, const char *value)
         return cli_parse_u32("--axis", value, 0, 1, &o->axis);
     case KEY_BLOCK:
         return cli_parse_u32("--block", value, 64, 256, &o->block);
+    case KEY_L:
+        return parse_L(o, value);
     case KEY_INTERLEAVED:
         o->interleaved = true;
         return CLI_CONTINUE;
@@ -196,6 +216,8 @@ static void set_defaults(struct options *o)
     memcpy(o->m, m, sizeof m);
     o->memory_nbytes = (uint64_t)1 << 30; /* four times a large third-level cache */
     o->bits_count = sizeof bits / sizeof *bits;
+    o->L[0] = 12;
+    o->L_count = 1;
     o->m_count = sizeof m / sizeof *m;
 }
 
@@ -235,8 +257,9 @@ static const char *activations_of(const struct bench_case *which)
 /* Rows are printed as they come: a run takes a minute or two. */
 static void print_titles(void)
 {
-    printf("%-30s %2s %12s %1s %-5s %4s %9s %7s %7s %5s %5s %5s %7s %6s\n", "kernel", "ax", "stored",
-           "k", "act", "M", "us", "Gw/s", "GMAC/s", "%FMA", "%int8", "%mem", "x C", "x bf16");
+    printf("%-30s %2s %12s %1s %-5s %4s %9s %7s %7s %5s %5s %5s %7s %6s\n", "kernel", "ax",
+           "stored", "k", "act", "M", "us", "Gw/s", "GMAC/s", "%FMA", "%int8", "%mem", "x C",
+           "x bf16");
 }
 
 static const char *ratio_text(double ratio, char text[16])
@@ -279,8 +302,7 @@ static json_t *row_json(const struct bench *bench, const struct bench_case *whic
         activations_of(which), "us", r->us, "gweights_per_s", r->gweights, "gmac_per_s", r->gmac,
         "share_of_fma", r->share_fma, "share_of_int8", r->share_int8, "share_of_bandwidth",
         r->share_memory, "ratio_to_scalar", r->ratio_scalar, "ratio_to_bf16", r->ratio_bf16,
-        "rounds", (int)r->rounds, "optimized", (int)optimized, "limits",
-        limits_json(&r->limits));
+        "rounds", (int)r->rounds, "optimized", (int)optimized, "limits", limits_json(&r->limits));
     if (g->layout == TCQ_LAYOUT_INTERLEAVED)
         json_object_set_new(row, "layout", json_string("interleaved"));
     return row;
@@ -289,10 +311,10 @@ static json_t *row_json(const struct bench *bench, const struct bench_case *whic
 static int write_json(const char *path, const struct bench *bench,
                       const struct bench_limits *limits, json_t *rows)
 {
-    json_t *all = json_pack("{s:s, s:s, s:b, s:s, s:i, s:o, s:O}", "version", tcq_version(),
-                            "build", TCQ_BUILD_TYPE, "optimized", (int)optimized, "limits_isa",
-                            bench->probe->isa, "threads", (int)bench->threads, "limits",
-                            limits_json(limits), "rows", rows);
+    json_t *all =
+        json_pack("{s:s, s:s, s:b, s:s, s:i, s:o, s:O}", "version", tcq_version(), "build",
+                  TCQ_BUILD_TYPE, "optimized", (int)optimized, "limits_isa", bench->probe->isa,
+                  "threads", (int)bench->threads, "limits", limits_json(limits), "rows", rows);
     if (!all)
         return cli_out_of_memory();
     int failed = json_dump_file(all, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
@@ -346,7 +368,8 @@ struct report {
 };
 
 static int measure(struct report *report, const struct options *o,
-                   const struct tcq_geometry *geometry, uint32_t m, enum tcq_activations activations)
+                   const struct tcq_geometry *geometry, uint32_t m,
+                   enum tcq_activations activations)
 {
     struct bench_case which = {o->op, activations, *geometry, o->op == BENCH_EXPAND ? 0 : m};
     struct bench_result result;
@@ -433,7 +456,10 @@ static int run(const struct cli_command *self, int argc, char **argv)
         set_defaults(o);
         code = cli_parse(self, argc, argv, 0, 0, set_option, o, &args);
     }
-    if (code == CLI_CONTINUE) {
+    if (code == CLI_CONTINUE && o->encode) {
+        code = bench_encode(&args, o->bits, o->bits_count, o->L, o->L_count,
+                            o->block ? o->block : 256, o->json);
+    } else if (code == CLI_CONTINUE) {
         finish_options(o);
         code = bench_all(&report, o, &args);
         bench_destroy(&report.bench);
@@ -447,7 +473,7 @@ const struct cli_command cmd_bench = {
     .name = "bench",
     .summary = "Measure layers on packed weights beside the machine's limits",
     .usage = "[OPTION...]",
-    .details = "Operations: auto, small, wide, gate-up, expand; with reference numerics:\n"
+    .details = "Operations: auto, small, wide, gate-up, expand, encode; with reference numerics:\n"
                "reference, reduce, scatter, scatter-balanced, scatter-table, split-k, tiled.\n"
                "Default shapes: 17408x5120 and 5120x17408.\n\n"
                "Weights are random and lie in 1 GiB of memory, so that no call finds them in a\n"
@@ -455,7 +481,12 @@ const struct cli_command cmd_bench = {
                "the limits and with the same layer in bf16; shares and ratios are medians.\n"
                "Gw/s: 10^9 weights of the layer a second; GMAC/s: that times M. %FMA, %int8 and\n"
                "%mem: share of the limit; x C and x bf16: times as fast as plain C and as the\n"
-               "same layer in bf16.",
+               "same layer in bf16.\n\n"
+               "Operation encode measures the encoder on Gaussian weights, the best of short\n"
+               "calls. Mw/s: 10^6 weights a second over all threads; Gsteps/s: 10^9 states times\n"
+               "positions of both passes; %limit: share of the rate at which these threads can do\n"
+               "the three operations that a state takes; scaling: Mw/s over threads times that of\n"
+               "one thread; x C: one thread over plain C on one thread.",
     .options = option_list,
     .common = CLI_THREADS | CLI_CPU,
     .run = run,
