@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measuring the encoder on Gaussian weights.  The limit is three vector
- * operations a state and position of either pass (a multiply-add, an addition,
- * a maximum), all at the rate at which the same threads do multiply-adds.
+ * Measuring the encoder on Gaussian weights.  The limit is three operations
+ * a state and position of either pass (a multiply-add, an addition, a maximum),
+ * all at the rate at which one thread does multiply-adds.
  */
 #include "bench_encode.h"
 
@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/context.h"
 #include "bench_probe.h"
 
 enum {
@@ -41,7 +41,9 @@ struct data {
 struct line {
     const char *isa;
     uint32_t k, L, T, threads;
-    double mweights, steps, share, scaling, ratio_scalar, mse;
+    double all_mweights, scaling;                     /* all threads, by the clock */
+    double one_mweights, gsteps, share, ratio_scalar; /* one thread, of its own time */
+    double mse;
     size_t nbytes;
 };
 
@@ -123,35 +125,33 @@ static void encoders_destroy(struct encoders *e)
 
 /* ---- measuring --------------------------------------------------------------- */
 
-struct fma_job {
-    const struct bench_probe *probe;
+/* Seconds of the calling thread's processor: what else runs there does not count. */
+static double processor_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* float32 multiply-adds a second of one thread. */
+static double fma_rate(const struct tcq_context *context)
+{
+    const struct bench_probe *probe = bench_probe_select(tcq_context_cpu_flags(context));
     volatile float sink;
-};
-
-static void fma_item(void *argument, size_t thread, size_t item)
-{
-    struct fma_job *job = argument;
-    (void)thread, (void)item;
-    job->sink = job->probe->fma(FMA_ROUNDS);
+    double start = processor_seconds();
+    sink = probe->fma(FMA_ROUNDS);
+    (void)sink;
+    return (double)FMA_ROUNDS * probe->fma_round / (processor_seconds() - start);
 }
 
-/* float32 multiply-adds a second over the context's threads. */
-static double fma_rate(struct tcq_context *context)
+/* Weights a second of one call by the given clock. */
+static double encode_rate(struct tcq_encoder *encoder, struct data *d, size_t rows, size_t cols,
+                          double (*seconds)(void))
 {
-    struct fma_job job = {.probe = bench_probe_select(tcq_context_cpu_flags(context))};
-    uint32_t threads = tcq_context_threads(context);
-    double start = cli_seconds();
-    tcq_context_run(context, fma_item, &job, threads);
-    return (double)FMA_ROUNDS * job.probe->fma_round * threads / (cli_seconds() - start);
-}
-
-/* Weights a second of one call. */
-static double encode_rate(struct tcq_encoder *encoder, struct data *d, size_t rows, size_t cols)
-{
-    double start = cli_seconds();
+    double start = seconds();
     enum tcq_status status = tcq_encode_rows(encoder, d->words, d->scales, d->weights, rows, cols,
                                              COLS, NULL, NULL, NULL);
-    double took = cli_seconds() - start;
+    double took = seconds() - start;
     return status == TCQ_OK ? (double)(rows * cols) / took : 0.0;
 }
 
@@ -178,26 +178,29 @@ static void keep_best(double *best, double rate)
 }
 
 /* Short calls in turns, and the best of each: whatever else runs on the machine
- * can only slow a call down. */
+ * can only slow a call down.  A call on one thread runs in the calling one. */
 static void measure(struct line *line, struct encoders *e, struct data *d)
 {
-    double steps_a_weight = 2.0 * (double)(1u << line->L), end = 0.0;
-    double fma = 0.0, all = 0.0, one = 0.0, plain = 0.0;
+    double steps = 2.0 * (double)(1u << line->L), end = 0.0; /* state-steps a weight */
+    double fma = 0.0, all = 0.0, one = 0.0, one_wall = 0.0, plain = 0.0;
     size_t rows = ROWS_A_THREAD * line->threads;
-    line->mse = encode_rate(e->on_all, d, d->rows, COLS) > 0 ? relative_mse(line, d) : NAN;
+    bool encoded = encode_rate(e->on_all, d, d->rows, COLS, cli_seconds) > 0;
+    line->mse = encoded ? relative_mse(line, d) : (double)NAN;
     for (int round = 0; round < ROUNDS_MIN || cli_seconds() < end; round++) {
-        keep_best(&fma, fma_rate(e->all));
-        keep_best(&all, encode_rate(e->on_all, d, rows, COLS));
-        keep_best(&one, encode_rate(e->on_one, d, ROWS_A_THREAD, COLS));
+        keep_best(&fma, fma_rate(e->one));
+        keep_best(&one, encode_rate(e->on_one, d, 1, COLS, processor_seconds));
+        keep_best(&one_wall, encode_rate(e->on_one, d, ROWS_A_THREAD, COLS, cli_seconds));
+        keep_best(&all, encode_rate(e->on_all, d, rows, COLS, cli_seconds));
         if (round < ROUNDS_MIN)
-            keep_best(&plain, encode_rate(e->on_plain, d, 1, 2 * line->T));
-        else if (round == ROUNDS_MIN)
+            keep_best(&plain, encode_rate(e->on_plain, d, 1, 2 * line->T, processor_seconds));
+        if (round == ROUNDS_MIN - 1)
             end = cli_seconds() + budget_s;
     }
-    line->mweights = all * 1e-6;
-    line->steps = all * steps_a_weight * 1e-9;
-    line->share = all * steps_a_weight * OPERATIONS / fma;
-    line->scaling = all / (one * line->threads);
+    line->all_mweights = all * 1e-6;
+    line->scaling = all / (one_wall * line->threads);
+    line->one_mweights = one * 1e-6;
+    line->gsteps = one * steps * 1e-9;
+    line->share = one * steps * OPERATIONS / fma;
     line->ratio_scalar = one / plain;
 }
 
@@ -205,9 +208,9 @@ static void measure(struct line *line, struct encoders *e, struct data *d)
 
 static void print_line(const struct line *line)
 {
-    printf("%-7s %2u %2u %4u %7u %9.3f %10.3f %10.1f %7.1f %8.2f %6.1f %9.6f %12.0f\n", line->isa,
-           line->L, line->k, line->T, line->threads, line->mweights, line->mweights / line->threads,
-           line->steps, 100 * line->share, line->scaling, line->ratio_scalar, line->mse,
+    printf("%-7s %2u %2u %4u %9.3f %9.2f %7.1f %6.1f %7u %9.3f %8.2f %9.6f %12.0f\n", line->isa,
+           line->L, line->k, line->T, line->one_mweights, line->gsteps, 100 * line->share,
+           line->ratio_scalar, line->threads, line->all_mweights, line->scaling, line->mse,
            (double)line->nbytes / 1024);
     fflush(stdout);
 }
@@ -215,11 +218,12 @@ static void print_line(const struct line *line)
 static int add_json(json_t *rows, const struct line *line)
 {
     json_t *row = json_pack(
-        "{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "op", "encode", "isa",
-        line->isa, "L", (int)line->L, "k", (int)line->k, "T", (int)line->T, "threads",
-        (int)line->threads, "mweights_per_s", line->mweights, "gsteps_per_s", line->steps,
-        "share_of_limit", line->share, "scaling", line->scaling, "ratio_to_scalar",
-        line->ratio_scalar, "relative_mse", line->mse, "encoder_nbytes", (json_int_t)line->nbytes);
+        "{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:I}", "op", "encode",
+        "isa", line->isa, "L", (int)line->L, "k", (int)line->k, "T", (int)line->T,
+        "one_thread_mweights_per_s", line->one_mweights, "one_thread_gsteps_per_s", line->gsteps,
+        "share_of_limit", line->share, "ratio_to_scalar", line->ratio_scalar, "threads",
+        (int)line->threads, "mweights_per_s", line->all_mweights, "scaling", line->scaling,
+        "relative_mse", line->mse, "encoder_nbytes", (json_int_t)line->nbytes);
     return json_array_append_new(rows, row) != 0 ? cli_out_of_memory() : CLI_CONTINUE;
 }
 
@@ -249,8 +253,8 @@ int bench_encode(const struct cli_args *args, const uint32_t *bits, size_t bits_
     if (code == CLI_CONTINUE)
         code = data_create(&d, tcq_context_threads(e.all));
     if (code == CLI_CONTINUE)
-        printf("%-7s %2s %2s %4s %7s %9s %10s %10s %7s %8s %6s %9s %12s\n", "isa", "L", "k", "T",
-               "threads", "Mw/s", "a thread", "Gsteps/s", "%limit", "scaling", "x C", "rel. mse",
+        printf("%-7s %2s %2s %4s %9s %9s %7s %6s %7s %9s %8s %9s %12s\n", "isa", "L", "k", "T",
+               "Mw/s core", "Gsteps/s", "%limit", "x C", "threads", "Mw/s", "scaling", "rel. mse",
                "encoder KiB");
     for (size_t l = 0; l < L_count && code == CLI_CONTINUE; l++)
         for (size_t b = 0; b < bits_count && code == CLI_CONTINUE; b++)

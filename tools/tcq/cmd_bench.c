@@ -473,20 +473,21 @@ const struct cli_command cmd_bench = {
     .name = "bench",
     .summary = "Measure layers on packed weights beside the machine's limits",
     .usage = "[OPTION...]",
-    .details = "Operations: auto, small, wide, gate-up, expand, encode; with reference numerics:\n"
-               "reference, reduce, scatter, scatter-balanced, scatter-table, split-k, tiled.\n"
-               "Default shapes: 17408x5120 and 5120x17408.\n\n"
-               "Weights are random and lie in 1 GiB of memory, so that no call finds them in a\n"
-               "cache. Every case is first checked against float64, then measured in turns with\n"
-               "the limits and with the same layer in bf16; shares and ratios are medians.\n"
-               "Gw/s: 10^9 weights of the layer a second; GMAC/s: that times M. %FMA, %int8 and\n"
-               "%mem: share of the limit; x C and x bf16: times as fast as plain C and as the\n"
-               "same layer in bf16.\n\n"
-               "Operation encode measures the encoder on Gaussian weights, the best of short\n"
-               "calls. Mw/s: 10^6 weights a second over all threads; Gsteps/s: 10^9 states times\n"
-               "positions of both passes; %limit: share of the rate at which these threads can do\n"
-               "the three operations that a state takes; scaling: Mw/s over threads times that of\n"
-               "one thread; x C: one thread over plain C on one thread.",
+    .details =
+        "Operations: auto, small, wide, gate-up, expand, encode; with reference numerics:\n"
+        "reference, reduce, scatter, scatter-balanced, scatter-table, split-k, tiled.\n"
+        "Default shapes: 17408x5120 and 5120x17408.\n\n"
+        "Weights are random and lie in 1 GiB of memory, so that no call finds them in a\n"
+        "cache. Every case is first checked against float64, then measured in turns with\n"
+        "the limits and with the same layer in bf16; shares and ratios are medians.\n"
+        "Gw/s: 10^9 weights of the layer a second; GMAC/s: that times M. %FMA, %int8 and\n"
+        "%mem: share of the limit; x C and x bf16: times as fast as plain C and as the\n"
+        "same layer in bf16.\n\n"
+        "Operation encode measures the encoder on Gaussian weights, the best of short\n"
+        "calls. Mw/s core: 10^6 weights a second of one thread's processor time; Gsteps/s:\n"
+        "10^9 states times positions of both passes; %limit: share of the rate at which it\n"
+        "can do the three operations that these take; x C: over plain C; Mw/s: all threads,\n"
+        "by the clock; scaling: that over threads times one thread by the clock.",
     .options = option_list,
     .common = CLI_THREADS | CLI_CPU,
     .run = run,
