@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTIONS_MAX = 48, HELP_COLUMN = 26 };
+enum { OPTIONS_MAX = 48, HELP_COLUMN = 26, HELP_WIDTH = 90 };
 
 static const struct {
     uint32_t flag;
@@ -78,6 +78,23 @@ int cli_out_of_memory(void)
 
 /* ---- Help ---- */
 
+/* Words of a help text from HELP_COLUMN on, in lines of at most HELP_WIDTH. */
+static void print_wrapped(const char *text)
+{
+    size_t column = HELP_COLUMN;
+    while (*text) {
+        size_t word = strcspn(text, " \n");
+        if (column > HELP_COLUMN && column + 1 + word > HELP_WIDTH)
+            printf("\n%*s", HELP_COLUMN, ""), column = HELP_COLUMN;
+        if (column > HELP_COLUMN)
+            putchar(' '), column++;
+        printf("%.*s", (int)word, text);
+        column += word;
+        text += word + (text[word] != '\0');
+    }
+    putchar('\n');
+}
+
 static void print_option(const struct cli_option *option)
 {
     char left[64];
@@ -91,12 +108,7 @@ static void print_option(const struct cli_option *option)
     printf("%-*s", HELP_COLUMN, left);
     if (n >= HELP_COLUMN)
         printf("\n%*s", HELP_COLUMN, "");
-    for (const char *c = option->help; *c; c++) { /* continuation lines are indented alike */
-        putchar(*c);
-        if (*c == '\n')
-            printf("%*s", HELP_COLUMN, "");
-    }
-    putchar('\n');
+    print_wrapped(option->help);
 }
 
 void cli_print_help(const struct cli_command *command)

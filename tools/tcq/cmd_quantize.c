@@ -2,16 +2,16 @@
 /*
  * tcq quantize: a model's matrices packed, the rest kept, as a new folder.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "commands.h"
 #include "companions.h"
+#include "job.h"
 #include "model_config.h"
 #include "output.h"
 #include "pack.h"
+#include "part.h"
 #include "resources.h"
 
 struct options {
@@ -31,6 +31,7 @@ enum {
     KEY_EXCLUDE,
     KEY_INTERLEAVE,
     KEY_SHARD_SIZE,
+    KEY_SHARD,
     KEY_RESUME,
     KEY_FORCE,
     KEY_DRY_RUN,
@@ -42,19 +43,20 @@ static const struct cli_option option_list[] = {
     {KEY_BITS, "bits", "K", "bits a weight, 1 to 6 (default 3)"},
     {KEY_L, "L", "L", "2^L trellis states, 8 to 16 (default 12)"},
     {KEY_BLOCK, "block", "T",
-     "weights a block: 64, 128, 256, or auto: the largest\n"
+     "weights a block: 64, 128, 256, or auto: the largest "
      "that divides the coded length (default)"},
     {KEY_AXIS, "axis", "A",
-     "coded along the input (1), the output (0), or auto:\n"
+     "coded along the input (1), the output (0), or auto: "
      "1 unless only 0 fits (default)"},
     {KEY_PRESET, "preset", "mlx-bun",
-     "gate and up on axis 1, down on axis 0, blocks of 256,\n"
+     "gate and up on axis 1, down on axis 0, blocks of 256, "
      "nothing else"},
     {KEY_BITS_FOR, "bits-for", "GLOB=K", "other bits for matching modules; the last match counts"},
     {KEY_INCLUDE, "include", "GLOB", "pack the matrices that match, instead of the usual ones"},
     {KEY_EXCLUDE, "exclude", "GLOB", "leave these as they are"},
     {KEY_INTERLEAVE, "interleave", NULL, "interleaved words where axis 0, k 3, block 256 allow it"},
     {KEY_SHARD_SIZE, "shard-size", "SIZE", "largest output file (default 5GiB)"},
+    {KEY_SHARD, "shard", "I/N", "only part I of N, for N machines; 'tcq merge' joins them"},
     {KEY_RESUME, "resume", NULL, "continue an interrupted run"},
     {KEY_FORCE, "force", NULL, "replace an existing output, discard an interrupted run"},
     {KEY_DRY_RUN, "dry-run", NULL, "print the plan with sizes, write nothing"},
@@ -125,6 +127,15 @@ static int set_shard_size(struct plan_options *plan, const char *value)
     return code;
 }
 
+static int set_shard(struct plan_options *plan, const char *value)
+{
+    char extra;
+    if (sscanf(value, "%u/%u%c", &plan->part, &plan->parts, &extra) != 2 || plan->part < 1 ||
+        plan->part > plan->parts || plan->parts > 9999)
+        return cli_usage("--shard '%s': expected I/N with I from 1 to N, N up to 9999", value);
+    return CLI_CONTINUE;
+}
+
 static int set_option(void *user, int key, const char *value)
 {
     struct options *o = user;
@@ -150,6 +161,8 @@ static int set_option(void *user, int key, const char *value)
         return add_pattern("--exclude", &o->plan.exclude, value, 0);
     case KEY_SHARD_SIZE:
         return set_shard_size(&o->plan, value);
+    case KEY_SHARD:
+        return set_shard(&o->plan, value);
     case KEY_INTERLEAVE:
         o->plan.interleave = true;
         return CLI_CONTINUE;
@@ -179,56 +192,6 @@ static int check_options(const struct options *o)
     return CLI_CONTINUE;
 }
 
-/* ---- The job: all that decides the output's bytes ---- */
-
-static json_t *patterns_json(const struct plan_patterns *patterns)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < patterns->count; i++) {
-        const struct plan_pattern *p = &patterns->list[i];
-        json_array_append_new(list, p->k ? json_pack("[s, i]", p->glob, (int)p->k)
-                                         : json_string(p->glob));
-    }
-    return list;
-}
-
-/* Size and time of last change of every file with tensors. */
-static json_t *files_json(const struct tcq_source *source, const char *path)
-{
-    json_t *files = json_object();
-    bool folder = tcq_source_get_kind(source) == TCQ_SOURCE_FOLDER;
-    for (size_t i = 0; i < tcq_source_count(source); i++) {
-        const char *name = tcq_source_get(source, i)->file;
-        if (json_object_get(files, name))
-            continue;
-        char *full = NULL;
-        struct stat st;
-        if (asprintf(&full, "%s/%s", path, name) < 0)
-            break;
-        if (stat(folder ? full : path, &st) == 0)
-            json_object_set_new(
-                files, name,
-                json_pack("[I, I]", (json_int_t)st.st_size, (json_int_t)st.st_mtim.tv_sec));
-        free(full);
-    }
-    return files;
-}
-
-static json_t *job_json(const struct options *o, const struct tcq_source *source, const char *path)
-{
-    const struct plan_options *p = &o->plan;
-    char *full = realpath(path, NULL);
-    json_t *job = json_pack(
-        "{s:s, s:s, s:o, s:i, s:i, s:i, s:i, s:b, s:b, s:I, s:o, s:o, s:o}", "tcq", tcq_version(),
-        "source", full ? full : path, "source files", files_json(source, path), "--bits", (int)p->k,
-        "--L", (int)p->L, "--block", (int)p->block, "--axis", (int)p->axis, "--preset mlx-bun",
-        (int)p->mlx_bun, "--interleave", (int)p->interleave, "--shard-size",
-        (json_int_t)p->shard_nbytes, "--bits-for", patterns_json(&p->bits_for), "--include",
-        patterns_json(&p->include), "--exclude", patterns_json(&p->exclude));
-    free(full);
-    return job;
-}
-
 /* ---- The run ---- */
 
 struct quantize {
@@ -237,6 +200,8 @@ struct quantize {
     const struct cli_args *args;
     struct tcq_source *source;
     struct plan plan;
+    struct output_list whole; /* of the output that all parts make */
+    char *config;             /* config.json of that */
     struct tcq_context *context;
     struct pack pack;
     struct output output;
@@ -248,14 +213,17 @@ static int write_tensors(struct quantize *q)
     struct model_writer writer;
     struct tcq_error error = {0};
     size_t done = 0;
-    if (model_writer_open(&writer, q->output.partial, NULL, true, q->pack.tensors,
-                          q->pack.tensor_count, q->output.resumed, &done, &error) != TCQ_OK) {
+    const struct plan_options *p = &q->options->plan;
+    struct cli_text name = part_file_name(p->part, p->parts);
+    if (model_writer_open(&writer, q->output.partial, p->parts ? name.s : NULL, true,
+                          q->pack.list.tensors, q->pack.list.count, q->output.resumed, &done,
+                          &error) != TCQ_OK) {
         model_writer_close(&writer, true);
         return cli_fail(NULL, &error);
     }
     if (q->output.resumed && !q->args->quiet)
         cli_message("%s: %zu of %zu tensors are there already", q->output.partial, done,
-                    q->pack.tensor_count);
+                    q->pack.list.count);
     int code = pack_run(&q->pack, &writer, done);
     if (code == CLI_CONTINUE && model_writer_finish(&writer, &error) != TCQ_OK)
         code = cli_fail(NULL, &error);
@@ -269,7 +237,9 @@ static int write_folder(struct quantize *q)
     if (code == CLI_CONTINUE)
         code = companions_write(&q->output, q->source, q->path);
     if (code == CLI_CONTINUE)
-        code = model_config_write_packed(&q->output, q->source, &q->plan);
+        code = q->options->plan.parts
+                   ? part_write(&q->output, &q->options->plan, &q->whole, q->config)
+                   : output_write_text(&q->output, "config.json", q->config);
     if (code == CLI_CONTINUE)
         code = output_commit(&q->output, q->options->force);
     return code;
@@ -324,7 +294,7 @@ static int pack_model(struct quantize *q)
         code = pack_check_values(&q->pack);
     if (code != CLI_CONTINUE)
         return code;
-    json_t *job = job_json(o, q->source, q->path);
+    json_t *job = job_json(&o->plan, q->source, q->path);
     code = job ? output_open(&q->output, o->output, o->resume, o->force, job) : cli_out_of_memory();
     json_decref(job);
     if (code != CLI_CONTINUE)
@@ -343,7 +313,7 @@ static int after_plan(struct quantize *q)
             return cli_print_json(plan_json(&q->plan));
         return plan_print(&q->plan, q->options->all) ? CLI_OK : CLI_FAILED;
     }
-    if (q->plan.packed_count == 0) {
+    if (q->plan.packed_count == 0 && !q->options->plan.parts) {
         cli_message("%s: nothing to pack: no matrix of it is a projection of a block that fits "
                     "(see --dry-run, --include)",
                     q->path);
@@ -357,6 +327,19 @@ static int after_plan(struct quantize *q)
         pack_destroy(&q->pack);
     }
     tcq_context_destroy(q->context);
+    return code;
+}
+
+static int make_plan(struct quantize *q)
+{
+    struct plan_options *o = &q->options->plan;
+    int code = plan_make(q->source, o, &q->plan);
+    if (code == CLI_CONTINUE)
+        code = model_config_packed(&q->config, q->source, &q->plan);
+    if (code == CLI_CONTINUE)
+        code = output_list_make(&q->whole, &q->plan);
+    if (code == CLI_CONTINUE && o->parts)
+        code = part_take(&q->plan, o->part, o->parts);
     return code;
 }
 
@@ -378,11 +361,12 @@ static int run(const struct cli_command *self, int argc, char **argv)
         return cli_fail(q.path, &error);
     code = model_config_refuse_packed(q.source, q.path);
     if (code == CLI_CONTINUE)
-        code = plan_make(q.source, &options.plan, &q.plan);
-    if (code == CLI_CONTINUE) {
+        code = make_plan(&q);
+    if (code == CLI_CONTINUE)
         code = after_plan(&q);
-        plan_free(&q.plan);
-    }
+    plan_free(&q.plan);
+    output_list_free(&q.whole);
+    free(q.config);
     tcq_source_close(q.source);
     return code;
 }

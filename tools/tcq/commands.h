@@ -8,6 +8,7 @@
 #include "cli.h"
 
 extern const struct cli_command cmd_quantize;
+extern const struct cli_command cmd_merge;
 extern const struct cli_command cmd_inspect;
 extern const struct cli_command cmd_verify;
 extern const struct cli_command cmd_dequantize;

@@ -24,7 +24,7 @@ static const char *const left_out[] = {
     "*.partial",   "*.bin",       "*.bin.index.json", "*.pt",
     "*.pth",       "*.ckpt",      "*.gguf",           "*.onnx",
     "*.onnx_data", "*.h5",        "*.msgpack",        "*.ot",
-    "*.tflite",    "*.npz",       "*.mlmodel",        "tcq-job.json",
+    "*.tflite",    "*.npz",       "*.mlmodel",        "tcq-*.json",
     NULL,
 };
 static const char *const tokenizer_files[] = {

@@ -50,21 +50,16 @@ static size_t list_modules(struct tcq_module_entry *modules, const struct plan *
     return count;
 }
 
-int model_config_write_packed(const struct output *output, const struct tcq_source *source,
-                              const struct plan *plan)
+int model_config_packed(char **out, const struct tcq_source *source, const struct plan *plan)
 {
     struct tcq_module_entry *modules = calloc(plan->count + 1, sizeof *modules);
     if (!modules)
         return cli_out_of_memory();
     size_t count = list_modules(modules, plan);
-    char *text = NULL;
     struct tcq_error error = {0};
     int code = CLI_CONTINUE;
-    if (tcq_config_write(tcq_source_config(source), modules, count, &text, &error) != TCQ_OK)
+    if (tcq_config_write(tcq_source_config(source), modules, count, out, &error) != TCQ_OK)
         code = cli_fail("config.json", &error);
-    else
-        code = output_write_text(output, "config.json", text);
-    free(text);
     free(modules);
     return code;
 }

@@ -5,7 +5,6 @@
 #ifndef TCQ_MODEL_CONFIG_H
 #define TCQ_MODEL_CONFIG_H
 
-#include "output.h"
 #include "plan.h"
 
 /* The quantization of source's config.json; *out is NULL if it has no config.json.
@@ -13,9 +12,9 @@
 int model_config_open(const struct tcq_source *source, const char *path, struct tcq_config **out);
 /* Refuses a source whose modules are packed already. */
 int model_config_refuse_packed(const struct tcq_source *source, const char *path);
-/* Writes config.json with a section for every module of the plan. */
-int model_config_write_packed(const struct output *output, const struct tcq_source *source,
-                              const struct plan *plan);
+/* config.json with a section for every module of the plan, malloc'ed into *out.
+ * Prints; CLI_CONTINUE or an exit code. */
+int model_config_packed(char **out, const struct tcq_source *source, const struct plan *plan);
 /* The source's config.json without its quantization; for
  * tcq_free, NULL without memory. */
 char *model_config_plain(const char *text);

@@ -36,47 +36,7 @@ static int create_encoders(struct pack *pack)
     return CLI_CONTINUE;
 }
 
-/* ---- Output tensors ---- */
-
-static bool list_entry(struct pack *pack, size_t i)
-{
-    const struct plan_entry *entry = &pack->plan->entries[i];
-    struct model_tensor *t = &pack->tensors[pack->tensor_count++];
-    *t = (struct model_tensor){
-        .name = entry->tensor->name, .dtype = entry->dtype, .shard = entry->shard};
-    if (entry->action != PLAN_PACK) {
-        t->rank = entry->tensor->rank;
-        memcpy(t->shape, entry->tensor->shape, sizeof t->shape);
-        return true;
-    }
-    t->rank = plan_words_shape(&entry->geometry, t->shape);
-    char *scales = NULL;
-    if (asprintf(&scales, "%s.scales", entry->module) < 0)
-        return false;
-    pack->tensors[pack->tensor_count++] =
-        (struct model_tensor){.name = scales,
-                              .dtype = (enum tcq_dtype)PLAN_SCALES_DTYPE,
-                              .rank = 1,
-                              .shape = {entry->geometry.rows},
-                              .shard = entry->shard};
-    return true;
-}
-
-static int list_tensors(struct pack *pack)
-{
-    size_t count = pack->plan->count;
-    pack->tensors = calloc(2 * count + 1, sizeof *pack->tensors);
-    pack->first_tensor = calloc(count + 1, sizeof *pack->first_tensor);
-    if (!pack->tensors || !pack->first_tensor)
-        return cli_out_of_memory();
-    for (size_t i = 0; i < count; i++) {
-        pack->first_tensor[i] = pack->tensor_count;
-        if (!list_entry(pack, i))
-            return cli_out_of_memory();
-    }
-    pack->first_tensor[count] = pack->tensor_count;
-    return CLI_CONTINUE;
-}
+/* ---- Creation ---- */
 
 int pack_create(struct pack *pack, const struct tcq_source *source, const struct plan *plan,
                 struct tcq_context *context, const struct cli_args *args)
@@ -84,7 +44,7 @@ int pack_create(struct pack *pack, const struct tcq_source *source, const struct
     *pack = (struct pack){.source = source, .plan = plan, .context = context, .args = args};
     int code = create_encoders(pack);
     if (code == CLI_CONTINUE)
-        code = list_tensors(pack);
+        code = output_list_make(&pack->list, plan);
     if (code != CLI_CONTINUE)
         pack_destroy(pack);
     return code;
@@ -95,11 +55,7 @@ void pack_destroy(struct pack *pack)
     for (size_t k = 0; k < TCQ_K_MAX; k++)
         for (size_t t = 0; t < 3; t++)
             tcq_encoder_destroy(pack->encoders[k][t]);
-    for (size_t i = 0; pack->tensors && pack->first_tensor && i < pack->plan->count; i++)
-        if (pack->plan->entries[i].action == PLAN_PACK)
-            free((void *)(uintptr_t)pack->tensors[pack->first_tensor[i] + 1].name);
-    free(pack->tensors);
-    free(pack->first_tensor);
+    output_list_free(&pack->list);
     *pack = (struct pack){0};
 }
 

@@ -6,7 +6,7 @@
 #ifndef TCQ_PACK_H
 #define TCQ_PACK_H
 
-#include "model_writer.h"
+#include "output_list.h"
 #include "pipeline.h"
 #include "plan.h"
 
@@ -20,9 +20,7 @@ struct pack {
     struct tcq_context *context;
     const struct cli_args *args;
     struct tcq_encoder *encoders[TCQ_K_MAX][3]; /* see pack_encoder; NULL: not needed */
-    struct model_tensor *tensors;               /* of the output: one or two an entry */
-    size_t tensor_count;
-    size_t *first_tensor; /* by entry */
+    struct output_list list;                    /* what comes of the plan */
 };
 
 /* Creates the encoders and the list of output tensors.  Prints; CLI_CONTINUE or

@@ -191,7 +191,7 @@ static enum pipeline_result stage_read(void *user, size_t slot)
         return PIPELINE_END;
     struct job *job = &run->jobs[slot];
     *job = (struct job){.entry = &run->pack->plan->entries[run->entry],
-                        .tensor = run->pack->first_tensor[run->entry]};
+                        .tensor = run->pack->list.first[run->entry]};
     switch (job->entry->action) {
     case PLAN_PACK:
         return read_packed(run, job);
@@ -353,7 +353,7 @@ int pack_run(struct pack *pack, struct model_writer *writer, size_t done)
     struct run run = {.pack = pack, .writer = writer, .skip_before = done};
     pthread_mutex_init(&run.error_lock, NULL);
     /* An entry is complete when its last output tensor is. */
-    while (run.entry < pack->plan->count && pack->first_tensor[run.entry + 1] <= done)
+    while (run.entry < pack->plan->count && pack->list.first[run.entry + 1] <= done)
         run.entry++;
     run.writing = &pack->plan->entries[run.entry < pack->plan->count ? run.entry : 0];
     run.weights_done = packed_weights_before(pack->plan, run.entry);

@@ -266,6 +266,8 @@ static void assign_shards(struct plan *plan, uint64_t shard_nbytes)
 
 static void sum_up(struct plan *plan)
 {
+    plan->packed_count = 0;
+    plan->packed_weights = plan->packed_nbytes = plan->weights = plan->nbytes = 0;
     for (size_t i = 0; i < plan->count; i++) {
         const struct plan_entry *entry = &plan->entries[i];
         plan->weights += entry->tensor->count;
@@ -322,6 +324,22 @@ int plan_make(const struct tcq_source *source, struct plan_options *options, str
     sum_up(&plan);
     *out = plan;
     return CLI_CONTINUE;
+}
+
+void plan_keep(struct plan *plan, const uint32_t *owner, uint32_t mine)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        if (owner[i] != mine) {
+            free(plan->entries[i].module);
+            continue;
+        }
+        plan->entries[kept] = plan->entries[i];
+        plan->entries[kept++].shard = 0;
+    }
+    plan->count = kept;
+    plan->shard_count = 1;
+    sum_up(plan);
 }
 
 void plan_free(struct plan *plan)

@@ -28,6 +28,7 @@ struct plan_options {
     bool mlx_bun;   /* --preset mlx-bun */
     bool interleave;
     uint64_t shard_nbytes;
+    uint32_t part, parts; /* --shard: part 1..parts; 0: all of it */
     struct plan_patterns bits_for, include, exclude;
 };
 
@@ -60,6 +61,8 @@ struct plan {
 /* Fills a plan for every tensor of source.  Returns CLI_CONTINUE or, after a
  * message, an exit code.  Patterns that match nothing are refused. */
 int plan_make(const struct tcq_source *source, struct plan_options *options, struct plan *out);
+/* Drops every entry whose owner is not `mine`, puts the rest into one file. */
+void plan_keep(struct plan *plan, const uint32_t *owner, uint32_t mine);
 void plan_free(struct plan *plan);
 
 /* The shape of the words of a packed entry; returns the rank. */
