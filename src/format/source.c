@@ -59,7 +59,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* One list over all files, sorted; a name may occur once. */
+/* One list over all files, sorted.  Names are unique: in a file by its JSON, over
+ * shards by the index. */
 static enum tcq_status list_tensors(struct tcq_source *source, struct tcq_error *error)
 {
     size_t count = 0;
@@ -75,12 +76,6 @@ static enum tcq_status list_tensors(struct tcq_source *source, struct tcq_error 
         source->count += st->count;
     }
     qsort(source->tensors, count, sizeof *source->tensors, compare_names);
-    for (size_t i = 1; i < count; i++) {
-        const struct tcq_source_tensor *t = &source->tensors[i];
-        if (!strcmp(t->name, t[-1].name))
-            return tcq_error_set(error, TCQ_ERROR_FORMAT, "tensor '%.100s' is in both %s and %s",
-                                 t->name, t[-1].file, t->file);
-    }
     return TCQ_OK;
 }
 

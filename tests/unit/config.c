@@ -215,7 +215,7 @@ static void other_keys_stay_as_they_are(void **state)
         "    \"nested\": {\"a]}\\\"\": [1.10, {\"b\": \"}\"}],\n        \"c\": {}},\n"
         "    \"quantization\" : {\"bits\": 8, \"group_size\": 32,\n"
         "        \"embed\": {\"bits\": 6, \"group_size\": 64}, \"m.up\": {\"bits\": 2}},\n"
-        "    \"caf\\u00e9\": \"\\u00e9\",\n"
+        "    \"caf\\u00e9\": \"\\u00e9, ]} \\\" b\",\n"
         "    \"last\": null\n"
         "}";
 #define SECTION_HERE                  \
@@ -228,7 +228,7 @@ static void other_keys_stay_as_they_are(void **state)
         "    \"z\": 1e-05,\n    \"big\": 1000000000000000019884624838656,\n"
         "    \"nested\": {\"a]}\\\"\": [1.10, {\"b\": \"}\"}],\n        \"c\": {}},\n"
         "    \"quantization\": {\n" SECTION_HERE ",\n"
-        "    \"caf\\u00e9\": \"\\u00e9\",\n"
+        "    \"caf\\u00e9\": \"\\u00e9, ]} \\\" b\",\n"
         "    \"last\": null,\n"
         "    \"quantization_config\": {\n" SECTION_HERE "\n"
         "}\n";
@@ -304,6 +304,19 @@ static void what_cannot_be_written(void **state)
     }
 }
 
+static void missing_arguments(void **state)
+{
+    (void)state;
+    struct tcq_config *config = NULL;
+    char *text = NULL;
+    assert_int_equal(tcq_config_parse(NULL, 0, &config, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_config_parse("{}", 2, NULL, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_config_write("{}", NULL, 1, &text, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_config_write("{}", NULL, 0, NULL, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_config_write("{}", NULL, 0, &text, NULL), TCQ_OK); /* no modules: fine */
+    free(text);
+}
+
 static enum tcq_status parse_once(void *argument, struct tcq_error *error)
 {
     struct tcq_config *config = NULL;
@@ -340,6 +353,7 @@ int main(void)
         cmocka_unit_test(other_keys_stay_as_they_are),
         cmocka_unit_test(another_method_s_section_goes),
         cmocka_unit_test(what_cannot_be_written),
+        cmocka_unit_test(missing_arguments),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -304,6 +304,9 @@ static void a_module_that_is_not_packed(void **state)
     assert_int_equal(tcq_source_packed(o.source, o.config, "other", &tensor, &error),
                      TCQ_ERROR_ARGUMENT);
     assert_string_equal(error.message, "module 'other' is not packed, as config.json says");
+    assert_int_equal(tcq_source_packed(o.source, NULL, "m", &tensor, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_source_packed(o.source, o.config, NULL, &tensor, NULL),
+                     TCQ_ERROR_ARGUMENT);
     close_both(&o);
     folder_remove(folder);
 }

@@ -54,6 +54,19 @@ static void a_file_is_sorted_and_found(void **state)
     folder_remove(folder);
 }
 
+/* A header of 123 bytes: the file starts with '{', as JSON does. */
+static void a_length_that_looks_like_something_else(void **state)
+{
+    (void)state;
+    char *folder = folder_make(), header[124];
+    snprintf(header, sizeof header, "%-123s", "{" U8("x", "0", "4") "}");
+    write_safetensors(folder, "m", header, 4);
+    struct tcq_source *source = open_good(in_folder(folder, "m"));
+    assert_int_equal(tcq_source_count(source), 1);
+    tcq_source_close(source);
+    folder_remove(folder);
+}
+
 static void a_folder_with_one_file(void **state)
 {
     (void)state;
@@ -250,6 +263,9 @@ static void numbers_of_every_float_type(void **state)
     assert_int_equal(READ("f", 2, 1), TCQ_ERROR_ARGUMENT);
     assert_string_equal(error.message, "tensor 'f': rows 2 to 3 of 2");
     assert_int_equal(READ("f", UINT64_MAX, 2), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_source_read_f32(source, NULL, tcq_source_get(source, 0), 0, 1, &error),
+                     TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_source_read_f32(source, out, NULL, 0, 1, NULL), TCQ_ERROR_ARGUMENT);
     assert_int_equal(READ("i", 0, 1), TCQ_ERROR_UNSUPPORTED);
     assert_string_equal(error.message, "tensor 'i': type I16 cannot be read as numbers: expected "
                                        "F32, F16, BF16 or F64");
@@ -316,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_sorted_and_found),
+        cmocka_unit_test(a_length_that_looks_like_something_else),
         cmocka_unit_test(a_folder_with_one_file),
         cmocka_unit_test(a_folder_of_shards),
         cmocka_unit_test(every_lie_of_an_index_is_refused),
