@@ -25,28 +25,39 @@
 
 enum { STEP = 16 }; /* windows decoded at once */
 
+/* A file that needs the windows of a step in ascending order sets this to 1. */
+#ifndef NATURAL_LANES
+#define NATURAL_LANES 0
+#endif
+
+/* Whether steps go by pairs: below. */
+TCQ_INLINE bool paired_steps(unsigned k)
+{
+    return k == 4 && !NATURAL_LANES;
+}
+
 /*
  * Where lane `lane` of step `step` lies among the block's windows in ascending
  * bit order; the position in the block is T-1 less that.  For k = 4 sixteen
  * windows span 72 bits, so a step takes eight from each half of a 128-bit group
- * and the next step the other eight.
+ * and the next step the other eight: that needs one source a step, not two.
  */
 TCQ_INLINE unsigned lane_window(unsigned k, unsigned step, unsigned lane)
 {
-    if (k != 4)
+    if (!paired_steps(k))
         return step * STEP + lane;
     unsigned pair = lane / 2;
     return step / 2 * 32 + (pair & 1) * 16 + (step & 1) * 8 + (pair / 2) * 2 + (lane & 1);
 }
 
 /* The bit offset of a lane's window in its 64-bit source: all sixteen windows in
- * one source (k <= 3), in each half of 128 bits by turns of two lanes (k = 4), or
+ * one source (k <= 3), in each half of 128 bits by turns of two lanes (paired), or
  * eight in each of two sources k bytes apart. */
 TCQ_INLINE unsigned lane_shift(unsigned k, unsigned lane)
 {
     if (k <= 3)
         return lane * k;
-    return k == 4 ? (lane / 4 * 2 + (lane & 1)) * 4 : (lane & 7) * k;
+    return paired_steps(k) ? (lane / 4 * 2 + (lane & 1)) * k : (lane & 7) * k;
 }
 
 /* How many steps at a block's end have sources that reach past it. */

@@ -47,7 +47,7 @@ TCQ_INLINE __m512i step_source(unsigned k, const uint8_t *block, unsigned step)
     const uint8_t *p = block + 2 * k * step;
     if (k <= 3)
         return _mm512_set1_epi64((long long)load64(p));
-    if (k == 4) /* the odd step of a group starts 4 bytes behind the even one */
+    if (paired_steps(k)) /* the odd step of a group starts 4 bytes behind the even one */
         return _mm512_broadcast_i32x4(
             _mm_loadu_si128((const void *)(block + step / 2 * 16 + (step & 1) * 4)));
     return _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)load64(p)), 0xf0,
@@ -60,7 +60,7 @@ TCQ_INLINE __m512i wrapped_source(unsigned k, const uint8_t *block, unsigned ste
     unsigned nbytes = 2 * k * steps, at = 2 * k * step;
     if (k <= 3)
         return _mm512_set1_epi64((long long)wrapped64(block, nbytes, at));
-    if (k == 4) {
+    if (paired_steps(k)) {
         __m128i last = _mm_loadu_si128((const void *)(block + nbytes - 16));
         __m128i first = _mm_loadu_si128((const void *)block);
         return _mm512_broadcast_i32x4(_mm_alignr_epi8(first, last, 4));
@@ -164,6 +164,60 @@ TCQ_INLINE v16 v16_sum16(const float *v, size_t stride)
     __m512 even = _mm512_shuffle_ps(a[0], a[1], 0x88), odd = _mm512_shuffle_ps(a[0], a[1], 0xdd);
     /* rows 0, 2, 1, 3 in each quarter */
     return _mm512_permute_ps(_mm512_add_ps(even, odd), 0xd8);
+}
+
+TCQ_INLINE v16 v16_reverse(v16 a)
+{
+    return _mm512_permutexvar_ps(
+        _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), a);
+}
+
+TCQ_INLINE v16 v16_load_bf16(const uint16_t *p)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+/* Finite numbers, to nearest even. */
+TCQ_INLINE void v16_store_bf16(uint16_t *p, v16 a)
+{
+    __m512i u = _mm512_castps_si512(a);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    u = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
+}
+
+/* dst[l][j] = src[j][l], sixteen by sixteen. */
+TCQ_INLINE void transpose_bf16(float *dst, size_t dst_stride, const uint16_t *src,
+                               size_t src_stride)
+{
+    __m512 a[16], b[16];
+    TCQ_UNROLL
+    for (size_t i = 0; i < 16; i++)
+        a[i] = v16_load_bf16(src + i * src_stride);
+    TCQ_UNROLL
+    for (size_t i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    TCQ_UNROLL
+    for (size_t i = 0; i < 16; i += 4) /* a[i + c]: columns c, c+4, c+8, c+12 of rows i..i+3 */
+        for (size_t c = 0; c < 4; c++) {
+            __m512d p = _mm512_castps_pd(b[i + c / 2]), q = _mm512_castps_pd(b[i + 2 + c / 2]);
+            a[i + c] =
+                _mm512_castpd_ps(c & 1 ? _mm512_unpackhi_pd(p, q) : _mm512_unpacklo_pd(p, q));
+        }
+    TCQ_UNROLL
+    for (size_t c = 0; c < 4; c++) {
+        __m512 p = _mm512_shuffle_f32x4(a[c], a[c + 4], 0x88); /* columns c, c+8 */
+        __m512 q = _mm512_shuffle_f32x4(a[c], a[c + 4], 0xdd); /* c+4, c+12 */
+        __m512 r = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0x88);
+        __m512 s = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0xdd);
+        v16_store(dst + c * dst_stride, _mm512_shuffle_f32x4(p, r, 0x88));
+        v16_store(dst + (c + 4) * dst_stride, _mm512_shuffle_f32x4(q, s, 0x88));
+        v16_store(dst + (c + 8) * dst_stride, _mm512_shuffle_f32x4(p, r, 0xdd));
+        v16_store(dst + (c + 12) * dst_stride, _mm512_shuffle_f32x4(q, s, 0xdd));
+    }
 }
 
 /* The y of one step. */
