@@ -224,6 +224,41 @@ TCQ_API void tcq_sampler_destroy(struct tcq_sampler *sampler);
 TCQ_API enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logits,
                                          uint32_t *token, struct tcq_error *error);
 
+/* ------------------------------------------------------------------------ */
+/* Evaluation                                                                */
+/* ------------------------------------------------------------------------ */
+
+struct tcq_evaluate_options {
+    uint32_t context; /* tokens a window; 0: 512 */
+    tcq_progress_fn progress; /* counts tokens; may be NULL */
+    void *progress_user;
+};
+
+/* How well a model predicts a text, and how far it is from another model.  P is
+ * the other model's distribution of the next token, Q this one's. */
+struct tcq_evaluation {
+    size_t windows, scored;   /* scored: positions whose next token is known */
+    double perplexity;        /* exp of the mean of -ln Q(next) */
+    bool compared;            /* the rest is set */
+    double perplexity_against;
+    double kl_mean, kl_p99, kl_max; /* of sum P ln(P/Q), in nats */
+    double top1;              /* share of positions with the same likeliest token */
+    float *kl;                /* [scored], along the text */
+    uint32_t layers;
+    double *layer_error;      /* [layers]: mean of |h_Q - h_P| / |h_P| after each layer */
+};
+
+/* Tokens are cut into windows of `context`, each evaluated for itself; where the
+ * model's texts begin with a token, it is put before every window.  against (may
+ * be NULL) must have the same vocabulary and sizes.  tcq_evaluation_free frees
+ * what out holds.  Errors: ARGUMENT (fewer than 2 tokens, models that cannot be
+ * compared), VALUE (logits that are not numbers), CANCELLED, MEMORY. */
+TCQ_API enum tcq_status tcq_evaluate(const struct tcq_model *model,
+                                     const struct tcq_model *against, const uint32_t *tokens,
+                                     size_t count, const struct tcq_evaluate_options *options,
+                                     struct tcq_evaluation *out, struct tcq_error *error);
+TCQ_API void tcq_evaluation_free(struct tcq_evaluation *evaluation);
+
 #ifdef __cplusplus
 }
 #endif
