@@ -63,8 +63,8 @@ echo "What to try next:"
 echo "  $bin/tcq quantize $source -o $work/$name-2bit --bits 2 --bits-for '*.down_proj=3'"
 echo "  $bin/tcq dequantize $out -o $work/$name-bf16     a plain model for other software"
 if [ -n "$real" ] && grep -q '^  run ' <<<"$commands"; then
-    echo "  $bin/tcq run $out --help                         talk to it"
+    echo "  $bin/tcq run $out 'What is the capital of France?'"
 fi
 if grep -q '^  bench ' <<<"$commands"; then
-    echo "  $bin/tcq bench --help                            how fast it is here"
+    echo "  $bin/tcq bench                                    how fast it is here"
 fi

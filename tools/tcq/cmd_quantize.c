@@ -6,19 +6,7 @@
 #include <string.h>
 
 #include "commands.h"
-#include "companions.h"
-#include "job.h"
-#include "model_config.h"
-#include "output.h"
-#include "pack.h"
-#include "part.h"
-#include "resources.h"
-
-struct options {
-    struct plan_options plan;
-    const char *output;
-    bool resume, force, dry_run, all;
-};
+#include "quantize.h"
 
 enum {
     KEY_BITS = CLI_KEY_LONG,
@@ -138,7 +126,7 @@ static int set_shard(struct plan_options *plan, const char *value)
 
 static int set_option(void *user, int key, const char *value)
 {
-    struct options *o = user;
+    struct quantize_options *o = user;
     switch (key) {
     case 'o':
         o->output = value;
@@ -181,7 +169,7 @@ static int set_option(void *user, int key, const char *value)
     }
 }
 
-static int check_options(const struct options *o)
+static int check_options(const struct quantize_options *o)
 {
     const struct plan_options *p = &o->plan;
     if (!o->output && !o->dry_run)
@@ -192,160 +180,9 @@ static int check_options(const struct options *o)
     return CLI_CONTINUE;
 }
 
-/* ---- The run ---- */
-
-struct quantize {
-    const char *path;
-    struct options *options;
-    const struct cli_args *args;
-    struct tcq_source *source;
-    struct plan plan;
-    struct output_list whole; /* of the output that all parts make */
-    char *config;             /* config.json of that */
-    struct tcq_context *context;
-    struct pack pack;
-    struct output output;
-    double started;
-};
-
-static int write_tensors(struct quantize *q)
-{
-    struct model_writer writer;
-    struct tcq_error error = {0};
-    size_t done = 0;
-    const struct plan_options *p = &q->options->plan;
-    struct cli_text name = part_file_name(p->part, p->parts);
-    if (model_writer_open(&writer, q->output.partial, p->parts ? name.s : NULL, true,
-                          q->pack.list.tensors, q->pack.list.count, q->output.resumed, &done,
-                          &error) != TCQ_OK) {
-        model_writer_close(&writer, true);
-        return cli_fail(NULL, &error);
-    }
-    if (q->output.resumed && !q->args->quiet)
-        cli_message("%s: %zu of %zu tensors are there already", q->output.partial, done,
-                    q->pack.list.count);
-    int code = pack_run(&q->pack, &writer, done);
-    if (code == CLI_CONTINUE && model_writer_finish(&writer, &error) != TCQ_OK)
-        code = cli_fail(NULL, &error);
-    model_writer_close(&writer, true);
-    return code;
-}
-
-static int write_folder(struct quantize *q)
-{
-    int code = write_tensors(q);
-    if (code == CLI_CONTINUE)
-        code = companions_write(&q->output, q->source, q->path);
-    if (code == CLI_CONTINUE)
-        code = q->options->plan.parts
-                   ? part_write(&q->output, &q->options->plan, &q->whole, q->config)
-                   : output_write_text(&q->output, "config.json", q->config);
-    if (code == CLI_CONTINUE)
-        code = output_commit(&q->output, q->options->force);
-    return code;
-}
-
-static int report(const struct quantize *q)
-{
-    double seconds = cli_seconds() - q->started;
-    double weights = (double)q->plan.packed_weights;
-    if (q->args->json) {
-        json_t *json = plan_json(&q->plan);
-        if (json) {
-            json_object_set_new(json, "output", json_string(q->output.path));
-            json_object_set_new(json, "seconds", json_real(seconds));
-        }
-        return cli_print_json(json);
-    }
-    if (q->args->quiet)
-        return CLI_OK;
-    printf("%s: %zu tensors packed, %s weights at %.3f bits each; %s in all", q->output.path,
-           q->plan.packed_count, cli_count_text(weights).s,
-           weights > 0 ? 8.0 * (double)q->plan.packed_nbytes / weights : 0.0,
-           cli_nbytes_text(q->plan.nbytes).s);
-    printf("; %s\n", cli_time_text(seconds).s);
-    for (size_t i = 0; i < q->plan.count; i++)
-        if (q->plan.entries[i].reason)
-            printf("not packed: %s: %s\n", q->plan.entries[i].tensor->name,
-                   q->plan.entries[i].reason);
-    return CLI_OK;
-}
-
-static int check_resources(const struct quantize *q)
-{
-    uint64_t there = 0;
-    char *partial = NULL;
-    if (q->options->resume && asprintf(&partial, "%s.partial", q->options->output) >= 0)
-        there = output_folder_nbytes(partial);
-    free(partial);
-    int code = resources_check_memory(pack_memory_nbytes(&q->pack), q->args);
-    if (code == CLI_CONTINUE)
-        code = resources_check_disk(q->options->output, q->plan.nbytes, there);
-    return code;
-}
-
-static int pack_model(struct quantize *q)
-{
-    const struct options *o = q->options;
-    int code = check_resources(q);
-    if (code == CLI_CONTINUE)
-        code = output_check(o->output, o->resume, o->force);
-    if (code == CLI_CONTINUE)
-        code = pack_check_values(&q->pack);
-    if (code != CLI_CONTINUE)
-        return code;
-    json_t *job = job_json(&o->plan, q->source, q->path);
-    code = job ? output_open(&q->output, o->output, o->resume, o->force, job) : cli_out_of_memory();
-    json_decref(job);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = write_folder(q);
-    if (code == CLI_CONTINUE)
-        code = report(q);
-    output_close(&q->output);
-    return code;
-}
-
-static int after_plan(struct quantize *q)
-{
-    if (q->options->dry_run) {
-        if (q->args->json)
-            return cli_print_json(plan_json(&q->plan));
-        return plan_print(&q->plan, q->options->all) ? CLI_OK : CLI_FAILED;
-    }
-    if (q->plan.packed_count == 0 && !q->options->plan.parts) {
-        cli_message("%s: nothing to pack: no matrix of it is a projection of a block that fits "
-                    "(see --dry-run, --include)",
-                    q->path);
-        return CLI_FAILED;
-    }
-    if (cli_context(q->args, &q->context) != TCQ_OK)
-        return CLI_FAILED;
-    int code = pack_create(&q->pack, q->source, &q->plan, q->context, q->args);
-    if (code == CLI_CONTINUE) {
-        code = pack_model(q);
-        pack_destroy(&q->pack);
-    }
-    tcq_context_destroy(q->context);
-    return code;
-}
-
-static int make_plan(struct quantize *q)
-{
-    struct plan_options *o = &q->options->plan;
-    int code = plan_make(q->source, o, &q->plan);
-    if (code == CLI_CONTINUE)
-        code = model_config_packed(&q->config, q->source, &q->plan);
-    if (code == CLI_CONTINUE)
-        code = output_list_make(&q->whole, &q->plan);
-    if (code == CLI_CONTINUE && o->parts)
-        code = part_take(&q->plan, o->part, o->parts);
-    return code;
-}
-
 static int run(const struct cli_command *self, int argc, char **argv)
 {
-    struct options options = {
+    struct quantize_options options = {
         .plan = {.k = 3, .L = 12, .axis = PLAN_AXIS_AUTO, .shard_nbytes = (uint64_t)5 << 30}};
     struct cli_args args;
     int code = cli_parse(self, argc, argv, 1, 1, set_option, &options, &args);
@@ -353,22 +190,8 @@ static int run(const struct cli_command *self, int argc, char **argv)
         code = check_options(&options);
     if (code != CLI_CONTINUE)
         return code;
-    struct quantize q = {
-        .path = args.operands[0], .options = &options, .args = &args, .started = cli_seconds()};
     cli_signals_catch();
-    struct tcq_error error = {0};
-    if (tcq_source_open(q.path, &q.source, &error) != TCQ_OK)
-        return cli_fail(q.path, &error);
-    code = model_config_refuse_packed(q.source, q.path);
-    if (code == CLI_CONTINUE)
-        code = make_plan(&q);
-    if (code == CLI_CONTINUE)
-        code = after_plan(&q);
-    plan_free(&q.plan);
-    output_list_free(&q.whole);
-    free(q.config);
-    tcq_source_close(q.source);
-    return code;
+    return quantize_run(args.operands[0], &options, &args);
 }
 
 const struct cli_command cmd_quantize = {

@@ -198,6 +198,11 @@ int output_open(struct output *output, const char *path, bool resume, bool force
     return code;
 }
 
+int output_follow(struct output *output, const char *path)
+{
+    return make_paths(output, path);
+}
+
 /* ---- Content and end ---- */
 
 int output_write_text(const struct output *output, const char *name, const char *text)

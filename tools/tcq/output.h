@@ -26,6 +26,8 @@ int output_check(const char *path, bool resume, bool force);
  * job equals `job` (else: what differs). */
 int output_open(struct output *output, const char *path, bool resume, bool force,
                 const json_t *job);
+/* The paths alone, for a process that writes beside the one that opened it. */
+int output_follow(struct output *output, const char *path);
 /* A text file in the folder, synced. */
 int output_write_text(const struct output *output, const char *name, const char *text);
 /* The last step: the folder gets its name; with force it replaces an older one. */

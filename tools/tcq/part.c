@@ -44,16 +44,24 @@ static void assign(const struct share *shares, size_t count, uint64_t *loads, ui
     }
 }
 
-int part_take(struct plan *plan, uint32_t part, uint32_t parts)
+static struct share *sorted_shares(const struct plan *plan)
 {
     struct share *shares = calloc(plan->count + 1, sizeof *shares);
+    if (!shares)
+        return NULL;
+    for (size_t i = 0; i < plan->count; i++)
+        shares[i] = (struct share){i, cost_of(&plan->entries[i])};
+    qsort(shares, plan->count, sizeof *shares, by_cost);
+    return shares;
+}
+
+int part_take(struct plan *plan, uint32_t part, uint32_t parts)
+{
+    struct share *shares = sorted_shares(plan);
     uint64_t *loads = calloc(parts, sizeof *loads);
     uint32_t *owner = calloc(plan->count + 1, sizeof *owner);
     bool ok = shares && loads && owner;
     if (ok) {
-        for (size_t i = 0; i < plan->count; i++)
-            shares[i] = (struct share){i, cost_of(&plan->entries[i])};
-        qsort(shares, plan->count, sizeof *shares, by_cost);
         assign(shares, plan->count, loads, parts, owner);
         plan_keep(plan, owner, part - 1);
     }
@@ -61,6 +69,20 @@ int part_take(struct plan *plan, uint32_t part, uint32_t parts)
     free(loads);
     free(owner);
     return ok ? CLI_CONTINUE : cli_out_of_memory();
+}
+
+size_t *part_order(const struct plan *plan)
+{
+    struct share *shares = sorted_shares(plan);
+    size_t *order = calloc(plan->count + 1, sizeof *order);
+    for (size_t i = 0; shares && order && i < plan->count; i++)
+        order[i] = shares[i].entry;
+    if (!shares) {
+        free(order);
+        order = NULL;
+    }
+    free(shares);
+    return order;
 }
 
 /* ---- Describing ---- */

@@ -16,6 +16,8 @@
 /* Keeps those entries of plan that fall to part `part` of `parts` (from 1):
  * each to the part with the least to do so far, the largest first. */
 int part_take(struct plan *plan, uint32_t part, uint32_t parts);
+/* The entries of plan, the most work first; the caller frees.  NULL without memory. */
+size_t *part_order(const struct plan *plan);
 /* "part-I-of-N.safetensors" */
 struct cli_text part_file_name(uint32_t part, uint32_t parts);
 /* Writes tcq-part.json; whole is the list of the whole output. */
