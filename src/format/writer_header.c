@@ -13,6 +13,9 @@
 #include "format/json.h"
 #include "format/safetensors.h"
 
+/* With the largest header, offsets in the file still fit an off_t. */
+#define DATA_NBYTES_MAX ((uint64_t)INT64_MAX - TCQ_SAFETENSORS_HEADER_NBYTES_MAX - 8)
+
 static enum tcq_status check_size(enum tcq_dtype dtype, uint32_t rank, const uint64_t *shape,
                                   uint64_t *nbytes, struct tcq_error *error)
 {
@@ -72,10 +75,8 @@ enum tcq_status tcq_writer_declare(struct tcq_writer *writer, const char *name,
     if (status != TCQ_OK)
         return status;
     status = check_size(dtype, rank, shape, &entry.nbytes, error);
-    if (status == TCQ_OK &&
-        __builtin_add_overflow(writer->data_nbytes, entry.nbytes, &entry.offset))
-        status = tcq_error_set(error, TCQ_ERROR_ARGUMENT, "the file's size overflows");
-    if (status == TCQ_OK && entry.offset > INT64_MAX - TCQ_SAFETENSORS_HEADER_NBYTES_MAX)
+    /* Both are below 2^63, so their sum is right. */
+    if (status == TCQ_OK && writer->data_nbytes + entry.nbytes > DATA_NBYTES_MAX)
         status = tcq_error_set(error, TCQ_ERROR_ARGUMENT, "the file's size overflows");
     if (status != TCQ_OK)
         return tcq_error_prefix(error, status, "tensor '%.100s'", name);

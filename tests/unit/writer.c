@@ -124,6 +124,7 @@ static void wrong_calls(void **state)
     struct tcq_writer *w = NULL;
     struct tcq_error error = {0};
     const uint64_t two[2] = {2, 2}, huge[2] = {1ull << 40, 1ull << 40}, negative[1] = {1ull << 63};
+    const uint64_t large[1] = {1ull << 62};
     uint8_t bytes[8] = {0};
 #define REFUSED(call, text)                                       \
     do {                                                          \
@@ -142,6 +143,10 @@ static void wrong_calls(void **state)
     REFUSED(tcq_writer_declare(w, "a", TCQ_DTYPE_U8, 9, two, &error), "9 dimensions: at most 8");
     REFUSED(tcq_writer_declare(w, "a", TCQ_DTYPE_U8, 2, huge, &error), "overflows");
     REFUSED(tcq_writer_declare(w, "a", TCQ_DTYPE_U8, 1, negative, &error), "overflows");
+    assert_int_equal(tcq_writer_declare(w, "big", TCQ_DTYPE_U8, 1, large, &error), TCQ_OK);
+    REFUSED(tcq_writer_declare(w, "a", TCQ_DTYPE_U8, 1, large, &error), "file's size overflows");
+    tcq_writer_destroy(w, false);
+    assert_int_equal(tcq_writer_create(in_folder(folder, "m"), false, &w, &error), TCQ_OK);
     assert_int_equal(tcq_writer_declare(w, "a", TCQ_DTYPE_U8, 2, two, &error), TCQ_OK);
     REFUSED(tcq_writer_declare(w, "a", TCQ_DTYPE_U8, 2, two, &error), "'a' is declared twice");
     REFUSED(tcq_writer_metadata(w, "k", "\xff", &error), "is not UTF-8");

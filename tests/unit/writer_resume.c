@@ -1,12 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The safetensors writer, interrupted: a run killed at any point is continued to
- * the same bytes, and nothing is continued that is not the same file.
+ * the same bytes, after any failed system call too, and nothing is continued
+ * that is not the same file.
  */
+#include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include "support/writer_plan.h"
+
+/* The linker sends the library's calls here (--wrap): after `faults_after` more
+ * of them every one fails. */
+static long faults_after = LONG_MAX;
+
+static bool fault(void)
+{
+    if (faults_after-- > 0)
+        return false;
+    faults_after = 0;
+    errno = EIO;
+    return true;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    return fault() ? -1 : __real_fsync(fd);
+}
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd)
+{
+    return fault() ? -1 : __real_fdatasync(fd);
+}
+
+int __real_ftruncate(int fd, off_t nbytes);
+int __wrap_ftruncate(int fd, off_t nbytes)
+{
+    return fault() ? -1 : __real_ftruncate(fd, nbytes);
+}
+
+ssize_t __real_write(int fd, const void *data, size_t nbytes);
+ssize_t __wrap_write(int fd, const void *data, size_t nbytes)
+{
+    return fault() ? -1 : __real_write(fd, data, nbytes);
+}
+
+ssize_t __real_pwrite(int fd, const void *data, size_t nbytes, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t nbytes, off_t offset)
+{
+    return fault() ? -1 : __real_pwrite(fd, data, nbytes, offset);
+}
 
 /* A child that writes up to a point and is killed there, with no chance to tidy. */
 static void killed_after(const char *path, size_t tensors, size_t partly)
@@ -158,6 +204,65 @@ static void a_list_longer_than_its_file_is_not_believed(void **state)
     folder_remove(folder);
 }
 
+/* A run up to the first failure; what it made stays. */
+static enum tcq_status interrupted(const char *path, struct tcq_error *error)
+{
+    struct tcq_writer *writer = NULL;
+    size_t from = 0;
+    enum tcq_status status = tcq_writer_create(path, false, &writer, error);
+    if (status == TCQ_OK)
+        status = plan_declare(writer, error);
+    if (status == TCQ_OK)
+        status = tcq_writer_begin(writer, true, &from, error);
+    if (status == TCQ_OK)
+        status = plan_put(writer, from, PLAN_COUNT, SIZE_MAX, 64, error);
+    if (status == TCQ_OK)
+        status = tcq_writer_finish(writer, error);
+    tcq_writer_destroy(writer, true);
+    return status;
+}
+
+static void every_system_call_may_fail(void **state)
+{
+    (void)state;
+    char *folder = folder_make(), path[4096];
+    snprintf(path, sizeof path, "%s/m.safetensors", folder);
+    enum tcq_status status = TCQ_ERROR_IO;
+    long calls = 0;
+    for (; status != TCQ_OK; calls++) {
+        struct tcq_error error = {0};
+        assert_true(calls < 1000);
+        faults_after = calls;
+        status = interrupted(path, &error);
+        faults_after = LONG_MAX;
+        if (status != TCQ_OK) {
+            assert_int_equal(status, TCQ_ERROR_IO);
+            assert_non_null(strstr(error.message, "Input/output error"));
+        }
+        if (!exists(folder, "m.safetensors"))
+            assert_int_equal(plan_write(path, false, true, 64, NULL, NULL), TCQ_OK);
+        plan_assert(path);
+        unlink(path);
+        unlink(in_folder(folder, "m.safetensors.partial.done"));
+    }
+    print_message("%ld calls\n", calls);
+    assert_true(calls > 2 * PLAN_COUNT);
+    folder_remove(folder);
+}
+
+/* Bytes that an earlier, longer file left must not end up behind the new one. */
+static void a_longer_partial_file_is_cut(void **state)
+{
+    (void)state;
+    char *folder = folder_make(), path[4096];
+    static const char junk[10000];
+    snprintf(path, sizeof path, "%s/m.safetensors", folder);
+    write_file(in_folder(folder, "m.safetensors.partial"), junk, sizeof junk);
+    assert_int_equal(plan_write(path, false, false, 64, NULL, NULL), TCQ_OK);
+    plan_assert(path);
+    folder_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +271,8 @@ int main(void)
         cmocka_unit_test(a_partial_file_of_something_else_is_not_continued),
         cmocka_unit_test(a_damaged_list_counts_up_to_the_damage),
         cmocka_unit_test(a_list_longer_than_its_file_is_not_believed),
+        cmocka_unit_test(every_system_call_may_fail),
+        cmocka_unit_test(a_longer_partial_file_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
