@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "bench_model.h"
 #include "bench_encode.h"
 #include "commands.h"
 
@@ -31,6 +32,7 @@ enum {
     KEY_ACTIVATIONS,
     KEY_NO_RATIOS,
     KEY_MEMORY,
+    KEY_MODEL,
     KEY_JSON
 };
 
@@ -46,6 +48,7 @@ static const struct cli_option option_list[] = {
     {KEY_ACTIVATIONS, "activations", "TYPE", "float, int8 or both (default: both)"},
     {KEY_NO_RATIOS, "no-ratios", NULL, "leave plain C and bf16 out: faster"},
     {KEY_MEMORY, "memory", "SIZE", "memory that weights lie in (default: 1GiB)"},
+    {KEY_MODEL, "model", "PATH", "instead: whole tokens through every layer of a model"},
     {KEY_JSON, "json", "FILE", "also write the rows and the limits to FILE"},
     {0},
 };
@@ -66,7 +69,7 @@ struct options {
     struct shape shapes[SHAPES_MAX];
     bool axis_given, m_given, interleaved, act_float, act_int8, act_given, no_ratios;
     uint64_t memory_nbytes;
-    const char *json;
+    const char *json, *model;
 };
 
 /* ---- options ------------------------------------------------------------- */
@@ -203,6 +206,9 @@ static int set_option(void *user, int key, const char *value)
         return CLI_CONTINUE;
     case KEY_MEMORY:
         return parse_memory(o, value);
+    case KEY_MODEL:
+        o->model = value;
+        return CLI_CONTINUE;
     default:
         o->json = value;
         return CLI_CONTINUE;
@@ -456,7 +462,9 @@ static int run(const struct cli_command *self, int argc, char **argv)
         set_defaults(o);
         code = cli_parse(self, argc, argv, 0, 0, set_option, o, &args);
     }
-    if (code == CLI_CONTINUE && o->encode) {
+    if (code == CLI_CONTINUE && o->model) {
+        code = bench_model(&args, o->model, o->json);
+    } else if (code == CLI_CONTINUE && o->encode) {
         code = bench_encode(&args, o->bits, o->bits_count, o->L, o->L_count,
                             o->block ? o->block : 256, o->json);
     } else if (code == CLI_CONTINUE) {

@@ -14,6 +14,7 @@ extern const struct cli_command cmd_verify;
 extern const struct cli_command cmd_dequantize;
 extern const struct cli_command cmd_run;
 extern const struct cli_command cmd_eval;
+extern const struct cli_command cmd_synth;
 extern const struct cli_command cmd_matmul;
 extern const struct cli_command cmd_bench;
 extern const struct cli_command cmd_info;

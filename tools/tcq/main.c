@@ -10,7 +10,7 @@
 
 static const struct cli_command *const commands[] = {
     &cmd_quantize, &cmd_merge, &cmd_inspect, &cmd_verify, &cmd_dequantize, &cmd_run,
-    &cmd_eval,     &cmd_matmul, &cmd_bench, &cmd_info,
+    &cmd_eval,     &cmd_matmul, &cmd_bench, &cmd_synth, &cmd_info,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 

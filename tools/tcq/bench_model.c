@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decode and prefill of a model in turns with its linear layers alone, on the
+ * same buffers' sizes: what is left is attention, norms and the rest.
+ */
+#include "bench_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/memory.h"
+#include "model/model.h"
+#include "tcq_model.h"
+
+enum { PREFILL = 512, DECODE_AT = 128, ROUNDS_MAX = 9 };
+/* Time that one of the two measurements may take, all rounds together. */
+#define SECONDS 12.0
+
+struct model_bench {
+    const char *path;
+    struct tcq_context *context;
+    struct tcq_model *model;
+    struct tcq_session *session;
+    uint32_t *tokens; /* [PREFILL] */
+    float *logits;    /* [vocab] */
+    float *x, *y;     /* [PREFILL][largest number of features] */
+    float *scratch;
+    double whole[2], linear[2]; /* seconds a call: decode, prefill */
+};
+
+static int compare_doubles(const void *left, const void *right)
+{
+    const double *a = left, *b = right;
+    return *a < *b ? -1 : *a > *b;
+}
+
+static double median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, compare_doubles);
+    return values[count / 2];
+}
+
+/* Every linear layer once for m vectors, as the forward pass does. */
+static enum tcq_status run_linear(const struct model_bench *b, uint64_t m, struct tcq_error *error)
+{
+    const struct tcq_model *model = b->model;
+    enum tcq_status status = TCQ_OK;
+    for (uint32_t i = 0; i < model->settings.layers && !status; i++) {
+        const struct tcq_layer *l = &model->layers[i];
+        const struct tcq_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->down,
+                                              &l->gate, &l->up};
+        bool fused = l->gate.linear && l->up.linear;
+        for (size_t j = 0; j < (fused ? 5 : 7) && !status; j++)
+            status = tcq_weight_forward(weights[j], b->context, model->math, m, b->y, b->x,
+                                        b->scratch, error);
+        struct tcq_vectors mid = {b->y, TCQ_DTYPE_F32, model->settings.intermediate};
+        struct tcq_vectors x = {b->x, TCQ_DTYPE_F32, model->settings.hidden};
+        if (!status && fused)
+            status = tcq_gate_up_forward(l->gate.linear, l->up.linear, m, &mid, &x,
+                                         TCQ_SWIGLU_FUSED, error);
+    }
+    /* One position's logits, whatever m. */
+    return status ? status
+                  : tcq_weight_forward(tcq_model_head(model), b->context, model->math, 1,
+                                       b->logits, b->x, b->scratch, error);
+}
+
+/* m tokens through the model and through its linear layers, in turns. */
+static int measure(struct model_bench *b, size_t which, uint32_t m)
+{
+    struct tcq_error error = {0};
+    double whole[ROUNDS_MAX], linear[ROUNDS_MAX], started = cli_seconds();
+    uint32_t start = tcq_session_position(b->session);
+    size_t rounds = 0;
+    /* The first round warms up; where it took long already, it counts. */
+    for (bool warm = false; rounds < ROUNDS_MAX; warm = true) {
+        double a = cli_seconds();
+        if (tcq_session_rewind(b->session, start) ||
+            tcq_session_forward(b->session, b->tokens, m, TCQ_LOGITS_LAST, b->logits, &error))
+            return cli_fail(b->path, &error);
+        double c = cli_seconds();
+        if (run_linear(b, m, &error))
+            return cli_fail(b->path, &error);
+        double d = cli_seconds();
+        if (warm || d - a > SECONDS / 4) {
+            whole[rounds] = c - a;
+            linear[rounds++] = d - c;
+        }
+        if (rounds && (d - started > SECONDS || cli_interrupted()))
+            break;
+    }
+    b->whole[which] = median(whole, rounds);
+    b->linear[which] = median(linear, rounds);
+    return CLI_CONTINUE;
+}
+
+static int open_bench(struct model_bench *b, const struct cli_args *args)
+{
+    struct tcq_error error = {0};
+    struct tcq_session_options options = {.context = PREFILL + DECODE_AT};
+    if (cli_context(args, &b->context) != TCQ_OK)
+        return CLI_FAILED;
+    if (tcq_model_load(b->context, b->path, NULL, &b->model, &error) ||
+        tcq_session_create(b->model, &options, &b->session, &error))
+        return cli_fail(b->path, &error);
+    const struct tcq_settings *s = &b->model->settings;
+    size_t wide = s->intermediate > s->hidden ? s->intermediate : s->hidden;
+    wide = s->heads * s->head_dim > wide ? s->heads * s->head_dim : wide;
+    b->tokens = calloc(PREFILL, sizeof *b->tokens);
+    b->logits = calloc(s->vocab, sizeof *b->logits);
+    b->x = tcq_alloc(PREFILL * wide, sizeof *b->x);
+    b->y = tcq_alloc(PREFILL * wide, sizeof *b->y);
+    b->scratch = tcq_alloc(b->model->scratch * tcq_context_threads(b->context), sizeof(float));
+    if (!b->tokens || !b->logits || !b->x || !b->y || !b->scratch)
+        return cli_out_of_memory();
+    uint64_t random = 1;
+    for (size_t i = 0; i < PREFILL; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        b->tokens[i] = (uint32_t)(random >> 33) % s->vocab;
+    }
+    for (size_t i = 0; i < PREFILL * wide; i++)
+        b->x[i] = (float)((i * 7919) % 2001) / 1000.0f - 1.0f;
+    return CLI_CONTINUE;
+}
+
+static int report(const struct model_bench *b, const char *json_path)
+{
+    const struct tcq_model_info *info = tcq_model_get_info(b->model);
+    struct rusage usage;
+    uint64_t peak = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    static const uint32_t counts[2] = {1, PREFILL};
+    printf("%s: %s parameters, %s stored, %u threads\n", b->path,
+           cli_count_text((double)info->parameters).s, cli_nbytes_text(info->stored_nbytes).s,
+           tcq_context_threads(b->context));
+    for (size_t i = 0; i < 2; i++)
+        printf("%-8s %4u tokens  %9.2f ms  %8.1f tokens/s  linear layers alone %9.2f ms (%.0f %%)\n",
+               i ? "prefill" : "decode", counts[i], 1e3 * b->whole[i],
+               (double)counts[i] / b->whole[i], 1e3 * b->linear[i],
+               100 * b->linear[i] / b->whole[i]);
+    printf("peak memory %s\n", cli_nbytes_text(peak).s);
+    if (!json_path)
+        return CLI_OK;
+    json_t *json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I}", "model", b->path,
+                             "threads", (json_int_t)tcq_context_threads(b->context),
+                             "stored_nbytes", (json_int_t)info->stored_nbytes, "decode_seconds",
+                             b->whole[0], "decode_linear_seconds", b->linear[0],
+                             "prefill_seconds", b->whole[1], "prefill_linear_seconds",
+                             b->linear[1], "peak_nbytes", (json_int_t)peak);
+    int failed = json ? json_dump_file(json, json_path, JSON_INDENT(2)) : -1;
+    json_decref(json);
+    if (failed)
+        cli_message("%s: cannot write", json_path);
+    return failed ? CLI_FAILED : CLI_OK;
+}
+
+int bench_model(const struct cli_args *args, const char *path, const char *json)
+{
+    struct model_bench b = {.path = path};
+    struct tcq_error error = {0};
+    int code = open_bench(&b, args);
+    if (code == CLI_CONTINUE)
+        code = measure(&b, 1, PREFILL);
+    if (code == CLI_CONTINUE)
+        code = tcq_session_rewind(b.session, DECODE_AT) ? cli_fail(path, &error) : CLI_CONTINUE;
+    if (code == CLI_CONTINUE)
+        code = measure(&b, 0, 1);
+    if (code == CLI_CONTINUE)
+        code = report(&b, json);
+    free(b.tokens);
+    free(b.logits);
+    tcq_free(b.x);
+    tcq_free(b.y);
+    tcq_free(b.scratch);
+    tcq_session_destroy(b.session);
+    tcq_model_destroy(b.model);
+    tcq_context_destroy(b.context);
+    return code;
+}
