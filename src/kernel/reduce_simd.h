@@ -30,18 +30,44 @@ static size_t reduce_prepared_nbytes(const struct tcq_geometry *g, uint32_t m)
     return (size_t)((g->cols + PANEL - 1) / PANEL) * PANEL * m * sizeof(float);
 }
 
+/* One block's inputs in the order of its windows. */
+static void prepare_block(float *to, const float *from, const struct tcq_geometry *g)
+{
+    for (uint32_t j = 0; j < g->T; j++)
+        to[j] = from[g->T - 1 - lane_window(g->k, j / STEP, j % STEP)];
+}
+
+static float *prepared_block(void *prepared, uint32_t m, uint32_t i, uint64_t col)
+{
+    return (float *)prepared + (col / PANEL * m + i) * PANEL + col % PANEL;
+}
+
 static void reduce_prepare(void *dst, const struct tcq_tensor *tensor, uint32_t m, const float *x,
                            size_t x_stride, struct tcq_range in)
 {
     const struct tcq_geometry *g = &tensor->geometry;
     for (uint32_t i = 0; i < m; i++)
-        for (uint64_t first = in.begin; first < in.end; first += g->T) {
-            float *to = (float *)dst + (first / PANEL * m + i) * PANEL + first % PANEL;
-            const float *from = x + i * x_stride + first + g->T - 1;
+        for (uint64_t col = in.begin; col < in.end; col += g->T)
+            prepare_block(prepared_block(dst, m, i, col), x + i * x_stride + col, g);
+}
+
+#ifdef INT8_AS_FLOAT
+/* int8 activations without an integer product: x on its grid, as float32. */
+static void reduce_prepare_int8(void *dst, const struct tcq_tensor *tensor, uint32_t m,
+                                const float *x, size_t x_stride, struct tcq_range in)
+{
+    const struct tcq_geometry *g = &tensor->geometry;
+    for (uint32_t i = 0; i < m; i++)
+        for (uint64_t col = in.begin; col < in.end; col += g->T) {
+            int8_t q[TCQ_T_MAX];
+            float grid[TCQ_T_MAX];
+            float step = tcq_quantize_int8(q, x + i * x_stride + col, g->T);
             for (uint32_t j = 0; j < g->T; j++)
-                to[j] = from[-(ptrdiff_t)lane_window(g->k, j / STEP, j % STEP)];
+                grid[j] = (float)q[j] * step;
+            prepare_block(prepared_block(dst, m, i, col), grid, g);
         }
 }
+#endif
 
 /* The part of a tensor that one call of a tile works on. */
 struct reduce_span {

@@ -34,6 +34,25 @@ static void scatter_prepare(void *dst, const struct tcq_tensor *tensor, uint32_t
     }
 }
 
+#ifdef INT8_AS_FLOAT
+/* int8 activations without an integer product: x on its grid, as float32. */
+static void scatter_prepare_int8(void *dst, const struct tcq_tensor *tensor, uint32_t m,
+                                 const float *x, size_t x_stride, struct tcq_range in)
+{
+    size_t length = (size_t)tensor->geometry.rows;
+    scatter_prepare(dst, tensor, m, x, x_stride, in);
+    for (uint32_t i = 0; i < m; i++)
+        for (uint64_t r = in.begin; r < in.end; r += tensor->geometry.T) {
+            size_t count = in.end - r < tensor->geometry.T ? in.end - r : tensor->geometry.T;
+            float *group = (float *)dst + i * length + r;
+            int8_t q[TCQ_T_MAX];
+            float step = tcq_quantize_int8(q, group, count);
+            for (size_t j = 0; j < count; j++)
+                group[j] = (float)q[j] * step;
+        }
+}
+#endif
+
 /* Some rows of one block. */
 struct scatter_work {
     struct decoder decoder;
