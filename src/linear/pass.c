@@ -46,6 +46,8 @@ static void divide(struct tcq_pass *pass)
         pass->split_rows = ceil_div(ceil_div(g->rows, splits), TCQ_INPUT_UNIT) * TCQ_INPUT_UNIT;
         pass->splits = ceil_div(g->rows, pass->split_rows);
     }
+    if (pass->m <= profile->scatter_long_m) /* few vectors: long pieces of rows read faster */
+        items = (uint64_t)tcq_context_threads(pass->context) * profile->scatter_items;
     uint64_t blocks = g->cols / g->T, groups = ceil_div(items, pass->splits);
     pass->item_blocks = ceil_div(blocks, groups);
     /* pairs of blocks lie side by side in the interleaved layout */

@@ -22,6 +22,7 @@ struct tcq_profile {
     /* sharing among threads; no effect on results */
     uint32_t items_per_thread;
     uint32_t item_rows_max;
+    uint32_t scatter_long_m, scatter_items; /* axis 0: items a thread up to so many vectors */
     uint32_t prepare_inputs; /* a multiple of TCQ_INPUT_UNIT */
 };
 
@@ -42,6 +43,8 @@ static const struct tcq_profile tcq_profile_cpu = {
      * what one late thread costs to about a sixteenth. */
     .items_per_thread = 8,
     .item_rows_max = 256,
+    .scatter_long_m = 4,
+    .scatter_items = 3,
     .prepare_inputs = 4096,
 };
 
