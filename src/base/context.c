@@ -19,6 +19,7 @@ struct tcq_context {
     pthread_mutex_t turn; /* held while a caller uses the pool */
     uint32_t threads;
     uint32_t cpu_flags;
+    uint32_t flags; /* of pthreadpool */
     pthread_mutex_t scratch_turn; /* held while a caller uses, or grows, the scratch */
     void *scratch;
     size_t scratch_nbytes;
@@ -56,6 +57,10 @@ enum tcq_status tcq_context_create(const struct tcq_context_options *options,
         return tcq_error_memory(error, sizeof *context, "a context");
     context->threads = options->threads ? options->threads : usable_processors();
     context->cpu_flags = flags;
+    /* Workers spin between two runs, which is fast while each has its own processor;
+     * more threads than processors would spin on each other's time. */
+    if (context->threads > usable_processors())
+        context->flags = PTHREADPOOL_FLAG_YIELD_WORKERS;
     pthread_mutex_init(&context->turn, NULL);
     pthread_mutex_init(&context->scratch_turn, NULL);
     if (context->threads > 1 && !(context->pool = pthreadpool_create(context->threads))) {
@@ -110,7 +115,7 @@ void tcq_context_run(struct tcq_context *context, tcq_task_fn task, void *argume
     pthread_mutex_lock(&context->turn);
     /* The pool hands out one item a worker: its own items carry no worker index. */
     if (context->pool && count > 1)
-        pthreadpool_parallelize_1d(context->pool, work, &run, context->threads, 0);
+        pthreadpool_parallelize_1d(context->pool, work, &run, context->threads, context->flags);
     else
         work(&run, 0);
     pthread_mutex_unlock(&context->turn);

@@ -203,6 +203,9 @@ static void same_bytes_for_every_thread_count(void **state)
                                                 {3, 12, 256, 0, 0, 9000, 512},
                                                 {2, 12, 64, 0, 0, 300, 640}};
     static const uint64_t ms[] = {1, 4, 7, 32, 45};
+    struct tcq_context *contexts[9];
+    for (uint32_t threads = 1; threads <= 8; threads++)
+        contexts[threads] = context_of(threads);
     for (int s = 0; s < 3; s++) {
         struct layer layer = layer_random(&r, large[s]);
         struct block x = x_random(&r, TCQ_DTYPE_BF16, 45, tcq_geometry_in(&large[s]));
@@ -216,15 +219,13 @@ static void same_bytes_for_every_thread_count(void **state)
                 struct block first = {{0}, 0};
                 /* the large shape, whose rows are split, takes only some counts */
                 for (uint32_t threads = 1; threads <= 8; threads += s == 1 && threads > 1 ? 3 : 1) {
-                    struct tcq_context *context = context_of(threads);
-                    struct block y = run(context, &layer.tensor, &options, ms[i], &x);
+                    struct block y = run(contexts[threads], &layer.tensor, &options, ms[i], &x);
                     if (threads == 1) {
                         first = y;
                     } else {
                         assert_memory_equal(first.v.data, y.v.data, y.nbytes);
                         free(y.v.data);
                     }
-                    tcq_context_destroy(context);
                 }
                 free(first.v.data);
             }
@@ -232,6 +233,8 @@ static void same_bytes_for_every_thread_count(void **state)
         free(x.v.data);
         layer_free(&layer);
     }
+    for (uint32_t threads = 1; threads <= 8; threads++)
+        tcq_context_destroy(contexts[threads]);
 }
 
 static void a_vector_does_not_feel_its_batch(void **state)
