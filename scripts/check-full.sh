@@ -11,6 +11,9 @@ step() { printf '\n== %s\n' "$*"; }
 step "all tests, with the long sweeps"
 TCQ_FULL=1 ctest --test-dir build/release --output-on-failure
 
+step "every kernel for ARM64, emulated"
+qemu-aarch64 build/release/bin/check_kernels_arm --isa neon
+
 step "address and undefined-behaviour sanitizers"
 cmake --preset asan >/dev/null
 cmake --build --preset asan

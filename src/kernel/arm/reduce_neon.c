@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce with NEON: as many rows at once as 32 registers allow.
+ */
+#include "kernel/arm/neon.h"
+
+#include "kernel/decode_simd.h"
+
+#define INT8_AS_FLOAT
+#define FUSED_ROWS(m) ((m) == 1 ? 4 : (m) == 2 ? 2 : 1)
+enum { TILE_ROWS = 2, TILE_M = 2 };
+#include "kernel/reduce_simd.h"
+
+const struct tcq_small_kernel tcq_reduce_neon = {"reduce_neon", reduce_prepared_nbytes,
+                                                 reduce_prepare, reduce_run};
+const struct tcq_small_kernel tcq_reduce_int8_neon = {"reduce_int8_neon", reduce_prepared_nbytes,
+                                                      reduce_prepare_int8, reduce_run};
