@@ -151,7 +151,6 @@ static enum tcq_status run_chunk(struct evaluation *e, const uint32_t *tokens, s
         e->nll += score->nll;
         e->nll_against += score->nll_against;
         e->kl += score->kl;
-        e->out->kl_max = score->kl > e->out->kl_max ? score->kl : e->out->kl_max;
         e->same_top += score->same_top;
         e->out->scored++;
     }
@@ -249,6 +248,7 @@ static enum tcq_status finish(struct evaluation *e, struct tcq_error *error)
     qsort(sorted, out->scored, sizeof *sorted, ascending);
     /* The least value that 99 % of the positions do not exceed. */
     out->kl_p99 = (double)sorted[(out->scored * 99 + 99) / 100 - 1];
+    out->kl_max = (double)sorted[out->scored - 1];
     tcq_free(sorted);
     out->compared = true;
     out->perplexity_against = exp(e->nll_against / scored);

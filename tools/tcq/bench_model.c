@@ -13,9 +13,9 @@
 #include "model/model.h"
 #include "tcq_model.h"
 
-enum { PREFILL = 512, DECODE_AT = 128, ROUNDS_MAX = 9 };
+enum { PREFILL = 512, DECODE_AT = 128, ROUNDS_MAX = 5 };
 /* Time that one of the two measurements may take, all rounds together. */
-#define SECONDS 12.0
+#define SECONDS 8.0
 
 struct model_bench {
     const char *path;
