@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checks and times the fast CUDA kernels by themselves: every result against a
+ * float64 product made on the device straight from the definition of the code,
+ * the same bytes for every number of vectors, and times with weights rotated
+ * through more memory than the L2 cache holds, beside cuBLAS bf16.
+ *
+ *     fast_check [check|time|all]
+ */
+#include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernel/cuda/launch.h"
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        cudaError_t status_ = (call);                                                              \
+        if (status_ != cudaSuccess) {                                                              \
+            fprintf(stderr, "fast_check: %s:%d: %s\n", __FILE__, __LINE__,                         \
+                    cudaGetErrorString(status_));                                                  \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static int failures, checks;
+static uint32_t sm_count;
+
+__host__ __device__ static inline uint32_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return (uint32_t)(x ^ (x >> 31));
+}
+
+__global__ void fill_words(uint32_t *p, size_t n, uint64_t seed)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        p[i] = mix(i + seed * 0x9e3779b97f4a7c15ull);
+}
+/* About normal: the sum of four uniform numbers. */
+__device__ static float noise(uint64_t i, uint64_t seed)
+{
+    const uint32_t h = mix(i * 2 + seed * 0x9e3779b97f4a7c15ull);
+    return ((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24)) * (1.0f / 148.0f) - 3.4459f;
+}
+__global__ void fill_x(void *p, size_t n, int type, uint64_t seed, float size)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const float v = noise(i, seed) * size * (mix(i * 7 + seed) % 97 == 0 ? 30.0f : 1.0f);
+        if (type == FAST_F32)
+            ((float *)p)[i] = v;
+        else if (type == FAST_BF16)
+            ((__nv_bfloat16 *)p)[i] = __float2bfloat16(v);
+        else
+            ((__half *)p)[i] = __float2half(v);
+    }
+}
+__global__ void fill_scales(uint16_t *p, size_t n, uint64_t seed)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        p[i] = __half_as_ushort(__float2half(0.005f + (mix(i + seed) & 1023) * 3e-5f));
+}
+
+/* y and sum |w x| of one output by definition, one block an output. */
+__global__ void reference(double *y, double *bound, const uint32_t *words, const uint16_t *scales,
+                          const void *x, int type, uint32_t rows, uint32_t cols, uint32_t k,
+                          uint32_t T, int axis, uint32_t m, int interleaved)
+{
+    const uint32_t out = blockIdx.x, vector = blockIdx.y;
+    const uint32_t inputs = axis ? cols : rows, outputs = axis ? rows : cols;
+    double sum = 0, size = 0;
+    for (uint32_t i = threadIdx.x; i < inputs; i += blockDim.x) {
+        const uint32_t row = axis ? out : i, col = axis ? i : out, wpb = T * k / 32;
+        const size_t block = col / T, at = (T - 1 - col % T) * k;
+        const uint32_t *b = interleaved ? words + (block >> 1) * rows * 48 + row * 48 + (block & 1) * 24
+                                        : words + ((size_t)row * (cols / T) + block) * wpb;
+        const uint64_t two = b[at / 32] | (uint64_t)b[(at / 32 + 1) % wpb] << 32;
+        const uint32_t z = ((uint32_t)(two >> (at & 31)) & 4095u) * 34038481u + 76625530u;
+        const int code = (int)((z & 255) + (z >> 8 & 255) + (z >> 16 & 255) + (z >> 24)) - 510;
+        const double w = code / 147.800537109375 * (double)__half2float(__ushort_as_half(scales[row]));
+        const size_t xi = (size_t)vector * inputs + i;
+        const double v = type == FAST_F32    ? (double)((const float *)x)[xi]
+                         : type == FAST_BF16 ? (double)__bfloat162float(((const __nv_bfloat16 *)x)[xi])
+                                             : (double)__half2float(((const __half *)x)[xi]);
+        sum += w * v;
+        size += fabs(w * v);
+    }
+    __shared__ double part[2][128];
+    part[0][threadIdx.x] = sum;
+    part[1][threadIdx.x] = size;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 1; i < blockDim.x; i++) {
+            sum += part[0][i];
+            size += part[1][i];
+        }
+        y[(size_t)vector * outputs + out] = sum;
+        bound[(size_t)vector * outputs + out] = size;
+    }
+}
+
+struct layer {
+    uint32_t rows, cols, k, T;
+    int axis, interleaved;
+    size_t words() const { return (size_t)rows * cols / 32 * k; }
+    uint32_t inputs() const { return axis ? cols : rows; }
+    uint32_t outputs() const { return axis ? rows : cols; }
+};
+
+static float *partial;
+static void *inputs;
+static uint32_t *tickets;
+
+static fast_args arguments(const layer &l, const uint32_t *words, const uint16_t *scales,
+                           const void *x, int type, uint32_t m, uint32_t pieces, float *y)
+{
+    fast_args a = {};
+    a.words = words, a.scales = scales, a.x = x, a.y = y;
+    a.partial = partial, a.tickets = tickets, a.inputs = inputs;
+    a.x_stride = l.inputs(), a.y_stride = l.outputs();
+    a.row_stride = l.interleaved ? 48 : l.cols / 32 * l.k;
+    a.pair_stride = l.interleaved ? (size_t)l.rows * 48 : 16 * l.k;
+    a.group_stride = 8 * l.k;
+    a.rows = l.rows, a.cols = l.cols, a.block_length = l.T;
+    a.columns = m * pieces, a.pieces = pieces, a.x_type = type, a.y_type = FAST_F32;
+    a.x_aligned = a.x_stride % 8 == 0;
+    a.scales_aligned = 1;
+    a.words_aligned = a.row_stride % 4 == 0;
+    return a;
+}
+
+static cudaError_t launch(const layer &l, const fast_args &a, cudaStream_t stream)
+{
+    const cudaError_t status = fast_inputs_launch(&a, l.axis, stream);
+    if (status != cudaSuccess)
+        return status;
+    return l.axis ? fast_axis1_launch(&a, l.k, sm_count, stream)
+                  : fast_axis0_launch(&a, l.k, sm_count, stream);
+}
+
+static void check(const layer &l, int type, uint32_t pieces, float size)
+{
+    const uint32_t max_m = 32 / pieces;
+    uint32_t *words;
+    uint16_t *scales;
+    void *x;
+    float *y;
+    double *want, *bound;
+    const size_t nx = (size_t)max_m * l.inputs(), ny = (size_t)max_m * l.outputs();
+    CHECK(cudaMalloc(&words, l.words() * 4));
+    CHECK(cudaMalloc(&scales, l.rows * 2));
+    CHECK(cudaMalloc(&x, nx * 4));
+    CHECK(cudaMalloc(&y, ny * 4));
+    CHECK(cudaMalloc(&want, ny * 8));
+    CHECK(cudaMalloc(&bound, ny * 8));
+    fill_words<<<1024, 256>>>(words, l.words(), 1);
+    fill_scales<<<64, 256>>>(scales, l.rows, 2);
+    fill_x<<<64, 256>>>(x, nx, type, 3, size);
+    reference<<<dim3(l.outputs(), max_m), 128>>>(want, bound, words, scales, x, type, l.rows, l.cols,
+                                                 l.k, l.T, l.axis, max_m, l.interleaved);
+    CHECK(cudaDeviceSynchronize());
+    std::vector<double> hw(ny), hb(ny);
+    std::vector<float> hy(ny), widest(ny);
+    CHECK(cudaMemcpy(hw.data(), want, ny * 8, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(hb.data(), bound, ny * 8, cudaMemcpyDeviceToHost));
+    const uint32_t ms[] = {32, 1, 2, 3, 7, 8, 9, 16, 17, 31};
+    for (uint32_t m : ms) {
+        if (m == 32)
+            m = max_m;
+        if (m > max_m)
+            continue;
+        CHECK(cudaMemset(y, 0xff, ny * 4));
+        fast_args a = arguments(l, words, scales, x, type, m, pieces, y);
+        CHECK(launch(l, a, 0));
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaMemcpy(hy.data(), y, ny * 4, cudaMemcpyDeviceToHost));
+        double worst = 0, rms = 0, ref = 0;
+        size_t bad = 0, differ = 0, written_past = 0;
+        for (size_t i = 0; i < ny; i++) {
+            if (i >= (size_t)m * l.outputs()) {
+                uint32_t bits;
+                memcpy(&bits, &hy[i], 4);
+                written_past += bits != 0xffffffffu;
+                continue;
+            }
+            const double e = fabs(hy[i] - hw[i]) / (hb[i] + 1e-300);
+            if (!(e <= l.inputs() * 0x1p-24 + (l.axis == 0 && pieces == 1 ? 0x1p-11 : 0x1p-20)))
+                bad++;
+            worst = std::max(worst, e);
+            rms += (hy[i] - hw[i]) * (hy[i] - hw[i]);
+            ref += hw[i] * hw[i];
+        }
+        if (m == max_m)
+            widest = hy;
+        else
+            differ = memcmp(hy.data(), widest.data(), (size_t)m * l.outputs() * 4) != 0;
+        checks++;
+        if (bad || differ || written_past) {
+            failures++;
+            printf("FAIL ");
+        }
+        if (bad || differ || written_past || m == max_m)
+            printf("axis %d k %u T %u %ux%u il %d type %d pieces %u m %2u: rel %.2e worst/bound-sum %.2e "
+                   "(2^-24*n %.2e) bad %zu differ %zu past %zu\n",
+                   l.axis, l.k, l.T, l.rows, l.cols, l.interleaved, type, pieces, m, sqrt(rms / ref),
+                   worst, l.inputs() * 0x1p-24, bad, differ, written_past);
+    }
+    for (void *p : {(void *)words, (void *)scales, x, (void *)y, (void *)want, (void *)bound})
+        CHECK(cudaFree(p));
+}
+
+template <typename work> static double time_us(int repeats, work launch_one)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t begin, end;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < repeats; i++)
+        launch_one(i, stream);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    std::vector<float> times;
+    for (int i = 0; i < 7; i++) {
+        CHECK(cudaEventRecord(begin, stream));
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaEventRecord(end, stream));
+        CHECK(cudaEventSynchronize(end));
+        float ms;
+        CHECK(cudaEventElapsedTime(&ms, begin, end));
+        if (i > 1)
+            times.push_back(ms);
+    }
+    std::sort(times.begin(), times.end());
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    return times[times.size() / 2] * 1e3 / repeats;
+}
+
+static const uint32_t time_m[] = {1, 2, 4, 8, 16, 32};
+
+static void time_layers()
+{
+    const int copies = 8, repeats = 40;
+    const size_t nweights = (size_t)17408 * 5120;
+    uint32_t *words;
+    uint16_t *scales;
+    void *x;
+    float *y;
+    CHECK(cudaMalloc(&words, nweights / 2 * copies));
+    CHECK(cudaMalloc(&scales, 17408 * 2));
+    CHECK(cudaMalloc(&x, 32 * 17408 * 2));
+    CHECK(cudaMalloc(&y, 32 * 17408 * 4));
+    fill_words<<<1024, 256>>>(words, nweights / 8 * copies, 1);
+    fill_scales<<<64, 256>>>(scales, 17408, 2);
+    fill_x<<<64, 256>>>(x, 32 * 17408, FAST_BF16, 3, 1.0f);
+    const double copy = time_us(20, [&](int i, cudaStream_t s) {
+        CHECK(cudaMemcpyAsync((uint8_t *)words + (i & 1) * nweights, (uint8_t *)words + nweights * 2 + (i & 1) * nweights,
+                              nweights, cudaMemcpyDeviceToDevice, s));
+    });
+    printf("copy %.2f TB/s\n", 2e-6 * nweights / copy);
+    if (getenv("PROFILE")) {
+        for (int axis = 1; axis >= 0; axis--)
+            for (uint32_t m : {1, 32}) {
+                const layer l = {17408, 5120, 3, 256, axis, 0};
+                fast_args a = arguments(l, words, scales, x, FAST_BF16, m, 1, y);
+                CHECK(launch(l, a, 0));
+                CHECK(cudaDeviceSynchronize());
+            }
+        return;
+    }
+    for (int axis = 1; axis >= 0; axis--)
+        for (uint32_t k = 2; k <= 4; k++) {
+            const layer l = {17408, 5120, k, 256, axis, 0};
+            printf("axis %d k %u:", axis, k);
+            for (uint32_t m : time_m) {
+                const double t = time_us(repeats, [&](int i, cudaStream_t s) {
+                    fast_args a = arguments(l, words + l.words() * (i % copies), scales, x, FAST_BF16,
+                                            m, 1, y);
+                    a.y_type = FAST_BF16;
+                    CHECK(launch(l, a, s));
+                });
+                printf("  m%-2u %6.2f", m, t);
+            }
+            printf(" us\n");
+            fflush(stdout);
+        }
+    cublasHandle_t handle;
+    if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS)
+        return;
+    const float one = 1, zero = 0;
+    void *workspace;
+    CHECK(cudaMalloc(&workspace, 64 << 20));
+    cublasSetWorkspace(handle, workspace, 64 << 20);
+    __nv_bfloat16 *dense;
+    CHECK(cudaMalloc(&dense, nweights * 2 * 2));
+    fill_x<<<1024, 256>>>(dense, nweights * 2, FAST_BF16, 4, 1.0f);
+    for (int axis = 1; axis >= 0; axis--) {
+        const int in = axis ? 5120 : 17408, out = axis ? 17408 : 5120;
+        printf("cuBLAS bf16 %d->%d:", in, out);
+        for (int m : {1, 8, 32, 64, 512}) {
+            void *xm, *ym;
+            CHECK(cudaMalloc(&xm, (size_t)m * in * 2));
+            CHECK(cudaMalloc(&ym, (size_t)m * out * 2));
+            fill_x<<<64, 256>>>(xm, (size_t)m * in, FAST_BF16, 5, 1.0f);
+            CHECK(cudaDeviceSynchronize());
+            const double t = time_us(20, [&](int i, cudaStream_t s) {
+                cublasSetStream(handle, s);
+                cublasSetWorkspace(handle, workspace, 64 << 20);
+                if (cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, out, m, in, &one,
+                                 dense + (i & 1) * nweights, CUDA_R_16BF, in, xm, CUDA_R_16BF, in,
+                                 &zero, ym, CUDA_R_16BF, out, CUBLAS_COMPUTE_32F,
+                                 CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS)
+                    printf("cublas failed\n");
+            });
+            printf("  m%-2d %6.2f", m, t);
+            CHECK(cudaFree(xm));
+            CHECK(cudaFree(ym));
+        }
+        printf(" us\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "all";
+    cudaDeviceProp device;
+    CHECK(cudaGetDeviceProperties(&device, 0));
+    sm_count = (uint32_t)device.multiProcessorCount;
+    printf("%s, %u multiprocessors\n", device.name, sm_count);
+    CHECK(cudaMalloc(&partial, (size_t)sm_count * 2 * 256 * 32 * 4));
+    CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(65536, 32)));
+    CHECK(cudaMalloc(&tickets, 65536 * 4));
+    CHECK(cudaMemset(tickets, 0, 65536 * 4));
+    if (strcmp(what, "time")) {
+        for (uint32_t k = 2; k <= 4; k++)
+            for (int axis = 0; axis < 2; axis++) {
+                check({17408, 5120, k, 256, axis, 0}, FAST_BF16, 1, 1.0f);
+                check({272, 1280, k, 256, axis, 0}, FAST_BF16, 1, 1e-20f);
+                check({40, 640, k, 128, axis, 0}, FAST_F16, 1, 1.0f);
+                check({1003, 5504, k, 128, axis, 0}, FAST_BF16, 2, 1e20f);
+                check({5120, 64 * 13, k, 64, axis, 0}, FAST_F32, 2, 1.0f);
+                check({1, 256, k, 256, axis, 0}, FAST_BF16, 1, 1.0f);
+            }
+        check({4099, 1024, 3, 256, 0, 1}, FAST_BF16, 1, 1.0f);
+        printf("%d checks, %d failures\n", checks, failures);
+    }
+    if (strcmp(what, "check"))
+        time_layers();
+    return failures || (!checks && strcmp(what, "time"));
+}
