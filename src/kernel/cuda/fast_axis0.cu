@@ -18,12 +18,9 @@ constexpr int kRun = 8;                  /* outputs of a lane */
 constexpr int kStepRows = 2 * kTileRows;
 constexpr int kStages = 3;               /* of packed words in flight, a chain */
 
-#ifndef FAST_TABLE
-#define FAST_TABLE 2
-#define FAST_TABLE_WIDE 0
-#endif
-/* How many of four pairs of a lane's rows come from the table. */
-template <int K, int N8> constexpr int kTablePairs = N8 == 1 ? FAST_TABLE : FAST_TABLE_WIDE;
+/* How many of four pairs of a lane's rows come from the table: what an H200 was
+ * fastest with. */
+template <int K, int N8> constexpr int kTablePairs = K == 4 ? 0 : 2;
 template <int K, int N8> constexpr int kTableRoom = kTablePairs<K, N8> ? kTableNbytes<K> : 0;
 
 template <int K> constexpr int kPitch = K == 2 ? 96 : K == 4 ? 160 : 32 * K;
@@ -247,6 +244,18 @@ __device__ __forceinline__ void finish_value(const fast_args &p, uint32_t tile, 
            r / 4 * 8 + (from & 3) * 2 + (threadIdx.x & 1), v);
 }
 
+/* A barrier of the chain's four warps; its number must be a constant, or the
+ * compiler reserves all sixteen. */
+__device__ __forceinline__ void chain_barrier(uint32_t chain)
+{
+    switch (chain) {
+    case 0: asm volatile("bar.sync 1, 128;" ::: "memory"); break;
+    case 1: asm volatile("bar.sync 2, 128;" ::: "memory"); break;
+    case 2: asm volatile("bar.sync 3, 128;" ::: "memory"); break;
+    default: asm volatile("bar.sync 4, 128;" ::: "memory"); break;
+    }
+}
+
 template <int K, int N8>
 __global__ void __launch_bounds__(kThreads, 1) axis0(const __grid_constant__ fast_args p, uint32_t)
 {
@@ -305,7 +314,7 @@ __global__ void __launch_bounds__(kThreads, 1) axis0(const __grid_constant__ fas
         end = min(tile_end, work.end);
         for (; step < end; step += kChains) {
             copy_wait<kStages - 2>();
-            asm volatile("bar.sync %0, 128;" ::"r"(1 + chain) : "memory");
+            chain_barrier(chain);
             if (copier.step < work.end) {
                 copier.words(p, stages_address);
                 copier.inputs(p, stages_address);

@@ -12,12 +12,10 @@
 namespace {
 
 constexpr int kStages = 3; /* of packed words in flight, a warp */
-#ifndef FAST_TABLE
-#define FAST_TABLE 2
-#define FAST_TABLE_WIDE 0
-#endif
-/* How many of a lane's four pairs of weights a product come from the table. */
-template <int K, int N8> constexpr int kTablePairs = N8 == 1 ? FAST_TABLE : FAST_TABLE_WIDE;
+/* How many of a lane's four pairs of weights a product come from the table:
+ * what an H200 was fastest with.  At k = 3 the table leaves too little room for
+ * the inputs of 32 columns. */
+template <int K, int N8> constexpr int kTablePairs = N8 == 4 ? (K == 3 ? 0 : 1) : K == 4 ? 1 : 2;
 template <int K, int N8> constexpr int kTableRoom = kTablePairs<K, N8> ? kTableNbytes<K> : 0;
 
 constexpr int kTileOut = kTileRows * kWarps;

@@ -10,6 +10,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include "tcq.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum fast_type { FAST_F32, FAST_F16, FAST_BF16 };
 
 /* At most this many columns of the B operand: vectors, or pairs of columns a
@@ -50,5 +56,62 @@ cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t k, uint32_t
                               cudaStream_t stream);
 cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t k, uint32_t blocks,
                               cudaStream_t stream);
+
+/* Encoder, L = 12.  *bad_row becomes the lowest row without a scale. */
+cudaError_t encode_scales_launch(uint16_t *scales, const float *src, size_t src_stride,
+                                 uint32_t rows, uint32_t cols, double table_rms, uint32_t *bad_row,
+                                 cudaStream_t stream);
+cudaError_t encode_launch(uint32_t *words, const uint16_t *scales, const float *src,
+                          size_t src_stride, uint32_t rows, uint32_t cols, uint32_t k, uint32_t T,
+                          cudaStream_t stream);
+
+/* ---- reference operations ------------------------------------------------ */
+
+struct reference_tensor {
+    const uint32_t *words;
+    const uint16_t *scales;
+    uint64_t rows, cols;
+    uint32_t k, L, T, interleaved;
+};
+
+struct reference_args {
+    struct reference_tensor w, up; /* up: of gate/up only */
+    const void *x;
+    void *y;
+    float *partial; /* scatter, split-K: [m][splits][outputs] */
+    size_t x_stride, y_stride;
+    enum tcq_dtype x_type, y_type;
+    enum tcq_swiglu tail;
+    uint32_t m, splits;
+};
+
+enum reference_form { REFERENCE_GENERIC, REFERENCE_BALANCED, REFERENCE_BALANCED_TABLE };
+
+cudaError_t reference_reduce_launch(const struct reference_args *args, cudaStream_t stream);
+cudaError_t reference_gate_up_launch(const struct reference_args *args, cudaStream_t stream);
+/* The tail alone, from float32 sums [m][rows] of gate and up. */
+cudaError_t reference_swiglu_launch(const struct reference_args *args, const float *gate,
+                                    const float *up, cudaStream_t stream);
+cudaError_t reference_scatter_launch(const struct reference_args *args, enum reference_form form,
+                                     cudaStream_t stream);
+/* Products on bf16 weights, k ascending: tiled (axis 1) and wide (axis 0) with one
+ * split and no partial; split-K with `partition` rows a split. */
+cudaError_t reference_product_launch(const struct reference_args *args, uint32_t axis,
+                                     uint64_t partition, cudaStream_t stream);
+cudaError_t reference_expand_launch(void *dst, enum tcq_dtype dtype, size_t dst_stride,
+                                    const struct reference_tensor *w, uint64_t row_begin,
+                                    uint64_t row_end, cudaStream_t stream);
+
+/* BF16: the same bytes, faster where L is 12, k 2..4 and dst_stride a multiple of 8. */
+cudaError_t expand_launch(void *dst, size_t dst_stride, const struct reference_tensor *w,
+                          uint64_t row_begin, uint64_t row_end, cudaStream_t stream);
+/* m vectors of `length` elements from one activation type to another. */
+cudaError_t wide_convert_launch(void *dst, enum tcq_dtype dst_type, size_t dst_stride,
+                                const void *src, enum tcq_dtype src_type, size_t src_stride,
+                                uint64_t length, uint32_t m, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -5,7 +5,7 @@
  * the same bytes for every number of vectors, and times with weights rotated
  * through more memory than the L2 cache holds, beside cuBLAS bf16.
  *
- *     fast_check [check|time|all]
+ *     bench_cuda [check|time|all]
  */
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
@@ -18,13 +18,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernel/cuda/cuda.h"
 #include "kernel/cuda/launch.h"
 
 #define CHECK(call)                                                                                \
     do {                                                                                           \
         cudaError_t status_ = (call);                                                              \
         if (status_ != cudaSuccess) {                                                              \
-            fprintf(stderr, "fast_check: %s:%d: %s\n", __FILE__, __LINE__,                         \
+            fprintf(stderr, "bench_cuda: %s:%d: %s\n", __FILE__, __LINE__,                         \
                     cudaGetErrorString(status_));                                                  \
             exit(1);                                                                               \
         }                                                                                          \
@@ -274,7 +275,7 @@ static void time_layers()
                               nweights, cudaMemcpyDeviceToDevice, s));
     });
     printf("copy %.2f TB/s\n", 2e-6 * nweights / copy);
-    if (getenv("PROFILE")) {
+    if (getenv("BENCH_PROFILE")) { /* one launch each, for ncu */
         for (int axis = 1; axis >= 0; axis--)
             for (uint32_t m : {1, 32}) {
                 const layer l = {17408, 5120, 3, 256, axis, 0};
@@ -336,6 +337,65 @@ static void time_layers()
     }
 }
 
+static void must(enum tcq_status status, const struct tcq_error *error)
+{
+    if (status == TCQ_OK)
+        return;
+    fprintf(stderr, "bench_cuda: %s\n", error->message);
+    exit(1);
+}
+
+/* Many vectors, gate/up and the encoder, through the C interface. */
+static void time_interface(tcq_cuda *gpu)
+{
+    const size_t nweights = (size_t)17408 * 5120;
+    struct tcq_error error = {};
+    uint32_t *words, *bad;
+    uint16_t *scales;
+    void *x, *y;
+    float *src;
+    const int copies = 4;
+    CHECK(cudaMalloc(&words, nweights / 2 * copies));
+    CHECK(cudaMalloc(&scales, 17408 * 2));
+    CHECK(cudaMalloc(&x, (size_t)512 * 17408 * 2));
+    CHECK(cudaMalloc(&y, (size_t)512 * 17408 * 4));
+    CHECK(cudaMalloc(&src, nweights * 4));
+    CHECK(cudaMalloc(&bad, 4));
+    fill_words<<<1024, 256>>>(words, nweights / 8 * copies, 1);
+    fill_scales<<<64, 256>>>(scales, 17408, 2);
+    fill_x<<<64, 256>>>(x, (size_t)512 * 17408, FAST_BF16, 3, 1.0f);
+    fill_x<<<1024, 256>>>(src, nweights, FAST_F32, 4, 0.02f);
+    for (int axis = 1; axis >= 0; axis--)
+        for (uint32_t k = 2; k <= 4; k++) {
+            const uint64_t in = axis ? 5120 : 17408, out = axis ? 17408 : 5120;
+            printf("axis %d k %u:", axis, k);
+            for (uint32_t m : {64u, 512u}) {
+                const double t = time_us(10, [&](int i, cudaStream_t s) {
+                    struct tcq_tensor w = {};
+                    w.geometry.k = k, w.geometry.L = 12, w.geometry.T = 256;
+                    w.geometry.axis = (uint32_t)axis, w.geometry.rows = 17408, w.geometry.cols = 5120;
+                    w.words = words + nweights / 32 * k * (size_t)(i % copies), w.scales = scales;
+                    struct tcq_cuda_product p = {};
+                    p.tensor = &w, p.m = m;
+                    p.x.data = x, p.x.dtype = TCQ_DTYPE_BF16, p.x.stride = in;
+                    p.y.data = y, p.y.dtype = TCQ_DTYPE_BF16, p.y.stride = out;
+                    must(tcq_cuda_multiply(gpu, &p, s, &error), &error);
+                });
+                printf("  m%-3u %7.2f", m, t);
+            }
+            printf(" us\n");
+        }
+    for (uint32_t k = 1; k <= 6; k++) {
+        const uint32_t rows = 4096;
+        const double t = time_us(1, [&](int, cudaStream_t s) {
+            must(tcq_cuda_encode(gpu, words, scales, bad, src, 5120, rows, 5120, k, 256, s, &error),
+                 &error);
+        });
+        printf("encoder k %u: %.0f million weights/s\n", k, rows * 5120.0 / t);
+        fflush(stdout);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
@@ -360,7 +420,13 @@ int main(int argc, char **argv)
         check({4099, 1024, 3, 256, 0, 1}, FAST_BF16, 1, 1.0f);
         printf("%d checks, %d failures\n", checks, failures);
     }
-    if (strcmp(what, "check"))
+    if (strcmp(what, "check")) {
         time_layers();
+        struct tcq_error error = {};
+        struct tcq_cuda *gpu = nullptr;
+        must(tcq_cuda_create(nullptr, &gpu, &error), &error);
+        time_interface(gpu);
+        tcq_cuda_destroy(gpu);
+    }
     return failures || (!checks && strcmp(what, "time"));
 }

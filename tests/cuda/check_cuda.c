@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA back end through its C interface against the CPU: the same bytes for
+ * every reference operation and for the encoder, and a stated error bound for the
+ * fast and the wide products.  Exits with 77 where there is no GPU.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "format/geometry.h"
+#include "kernel/cuda/cuda.h"
+#include "kernel/reference/arithmetic.h"
+#include "kernel/reference/reference.h"
+
+static struct tcq_cuda *gpu;
+static int checks, failures;
+static uint64_t seed = 1;
+
+static void must(enum tcq_status status, const struct tcq_error *error)
+{
+    if (status == TCQ_OK)
+        return;
+    fprintf(stderr, "check_cuda: %s: %s\n", tcq_status_string(status), error->message);
+    exit(1);
+}
+
+static void *allocate(size_t nbytes)
+{
+    void *memory = calloc(nbytes, 1);
+    if (!memory)
+        exit(1);
+    return memory;
+}
+
+static void *to_gpu(const void *data, size_t nbytes)
+{
+    struct tcq_error error = {0};
+    void *d = NULL;
+    must(tcq_cuda_alloc(gpu, nbytes, &d, &error), &error);
+    must(tcq_cuda_upload(gpu, d, data, nbytes, &error), &error);
+    return d;
+}
+
+static uint32_t random_bits(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed >> 16);
+}
+
+static float random_normal(void)
+{
+    float sum = 0.0f;
+    for (int i = 0; i < 12; i++)
+        sum += (float)(random_bits() & 0xffff) * 0x1p-16f;
+    return sum - 6.0f;
+}
+
+static void report(bool good, const char *what, const struct tcq_geometry *g, uint32_t m)
+{
+    checks++;
+    if (good)
+        return;
+    failures++;
+    printf("FAIL %s: axis %u k %u L %u T %u layout %d, %llu x %llu, m %u\n", what, g->axis, g->k,
+           g->L, g->T, (int)g->layout, (unsigned long long)g->rows, (unsigned long long)g->cols, m);
+}
+
+/* One layer on both sides. */
+struct layer {
+    struct tcq_tensor host, device;
+};
+
+static struct layer layer_make(struct tcq_geometry g)
+{
+    struct tcq_error error = {0};
+    must(tcq_geometry_check(&g, &error), &error);
+    size_t words = tcq_geometry_words(&g);
+    uint32_t *w = allocate(words * 4);
+    uint16_t *s = allocate(g.rows * 2);
+    for (size_t i = 0; i < words; i++)
+        w[i] = random_bits();
+    for (size_t i = 0; i < g.rows; i++)
+        s[i] = tcq_f16_from_f32(0.01f + (float)(random_bits() & 1023) * 3e-5f);
+    struct layer l = {{g, w, s}, {g, to_gpu(w, words * 4), to_gpu(s, g.rows * 2)}};
+    return l;
+}
+
+static void layer_free(struct layer *l)
+{
+    tcq_cuda_free(gpu, (void *)(uintptr_t)l->device.words);
+    tcq_cuda_free(gpu, (void *)(uintptr_t)l->device.scales);
+    free((void *)(uintptr_t)l->host.words);
+    free((void *)(uintptr_t)l->host.scales);
+}
+
+/* Inputs as float32 and as their bf16 form on the GPU. */
+static float *inputs_make(size_t count, void **device)
+{
+    float *x = allocate(count * 4);
+    uint16_t *h = allocate(count * 2);
+    for (size_t i = 0; i < count; i++) {
+        h[i] = tcq_bf16_from_f32(random_normal());
+        x[i] = tcq_bf16_to_f32(h[i]);
+    }
+    *device = to_gpu(h, count * 2);
+    free(h);
+    return x;
+}
+
+static bool same_outputs(const float *want, void *d_y, enum tcq_dtype dtype, size_t count)
+{
+    struct tcq_error error = {0};
+    size_t element = tcq_dtype_nbytes(dtype);
+    void *got = allocate(count * element), *rounded = allocate(count * element);
+    must(tcq_cuda_wait(gpu, NULL, &error), &error);
+    must(tcq_cuda_download(gpu, got, d_y, count * element, &error), &error);
+    must(tcq_convert_from_f32(rounded, dtype, want, count), &error);
+    bool same = memcmp(got, rounded, count * element) == 0;
+    free(got);
+    free(rounded);
+    return same;
+}
+
+static void reference_on_cpu(const struct tcq_reference_product *p, enum tcq_operation operation,
+                             uint32_t splits, const int16_t *table)
+{
+    const struct tcq_geometry *g = &p->tensor->geometry;
+    uint64_t blocks = g->cols / g->T;
+    switch (operation) {
+    case TCQ_OPERATION_REDUCE:
+        tcq_reference_reduce(p, 0, g->rows);
+        break;
+    case TCQ_OPERATION_TILED:
+        tcq_reference_tiled(p, 0, g->rows);
+        break;
+    case TCQ_OPERATION_SPLIT_K:
+        tcq_reference_split_k(p, 0, blocks);
+        break;
+    case TCQ_OPERATION_WIDE:
+        if (g->axis)
+            tcq_reference_tiled(p, 0, g->rows);
+        else
+            tcq_reference_wide(p, 0, blocks);
+        break;
+    default:
+        tcq_reference_scatter(p, splits,
+                              operation == TCQ_OPERATION_SCATTER            ? TCQ_SCATTER_GENERIC
+                              : operation == TCQ_OPERATION_SCATTER_BALANCED ? TCQ_SCATTER_BALANCED
+                                                                            : TCQ_SCATTER_BALANCED_TABLE,
+                              table, 0, blocks);
+    }
+}
+
+static void check_reference(struct tcq_geometry g, enum tcq_operation operation, uint32_t m,
+                            uint32_t splits)
+{
+    static int16_t table[1 << TCQ_L_MAX];
+    for (uint32_t s = 0; s < 1u << g.L; s++)
+        table[s] = (int16_t)tcq_code_integer(s);
+    struct tcq_error error = {0};
+    struct layer l = layer_make(g);
+    const size_t in = tcq_geometry_in(&g), out = tcq_geometry_out(&g);
+    void *d_x, *d_y = NULL;
+    float *x = inputs_make(m * in, &d_x), *y = allocate(m * out * 4);
+    must(tcq_cuda_alloc(gpu, m * out * 4, &d_y, &error), &error);
+    const struct tcq_reference_product host = {&l.host, m, x, in, y, out};
+    reference_on_cpu(&host, operation, splits ? splits : TCQ_REFERENCE_SPLITS, table);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        enum tcq_dtype type = bf16 ? TCQ_DTYPE_BF16 : TCQ_DTYPE_F32;
+        const struct tcq_cuda_product p = {.tensor = &l.device,
+                                           .numerics = TCQ_NUMERICS_REFERENCE,
+                                           .operation = operation,
+                                           .splits = splits,
+                                           .m = m,
+                                           .x = {d_x, TCQ_DTYPE_BF16, in},
+                                           .y = {d_y, type, out}};
+        must(tcq_cuda_multiply(gpu, &p, NULL, &error), &error);
+        report(same_outputs(y, d_y, type, m * out), tcq_operation_name(operation), &g, m);
+    }
+    tcq_cuda_free(gpu, d_x);
+    tcq_cuda_free(gpu, d_y);
+    free(x);
+    free(y);
+    layer_free(&l);
+}
+
+static void check_gate_up(uint32_t k_gate, uint32_t k_up, enum tcq_swiglu tail,
+                          enum tcq_dtype type)
+{
+    enum { M = 3, ROWS = 70, COLS = 768 };
+    struct tcq_error error = {0};
+    struct tcq_geometry g = {.k = k_gate, .L = 12, .T = 256, .axis = 1, .rows = ROWS, .cols = COLS};
+    struct layer gate = layer_make(g);
+    g.k = k_up;
+    struct layer up = layer_make(g);
+    void *d_x, *d_y = NULL;
+    float *x = inputs_make(M * COLS, &d_x), sums[2][M * ROWS], want[M * ROWS];
+    must(tcq_cuda_alloc(gpu, sizeof want, &d_y, &error), &error);
+    struct tcq_reference_product host = {&gate.host, M, x, COLS, sums[0], ROWS};
+    tcq_reference_reduce(&host, 0, ROWS);
+    host.tensor = &up.host;
+    host.y = sums[1];
+    tcq_reference_reduce(&host, 0, ROWS);
+    for (size_t i = 0; i < M * ROWS; i++)
+        want[i] = tcq_swiglu_tail(type, tail, sums[0][i], sums[1][i]);
+    const struct tcq_cuda_product p = {.tensor = &gate.device,
+                                       .numerics = TCQ_NUMERICS_REFERENCE,
+                                       .m = M,
+                                       .x = {d_x, TCQ_DTYPE_BF16, COLS},
+                                       .y = {d_y, type, ROWS}};
+    must(tcq_cuda_gate_up(gpu, &p, &up.device, tail, NULL, &error), &error);
+    report(same_outputs(want, d_y, type, M * ROWS), "gate/up", &g, M);
+    tcq_cuda_free(gpu, d_x);
+    tcq_cuda_free(gpu, d_y);
+    free(x);
+    layer_free(&gate);
+    layer_free(&up);
+}
+
+static void check_expand(struct tcq_geometry g)
+{
+    struct tcq_error error = {0};
+    struct layer l = layer_make(g);
+    const size_t count = g.rows * g.cols;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        enum tcq_dtype type = bf16 ? TCQ_DTYPE_BF16 : TCQ_DTYPE_F32;
+        const size_t nbytes = count * tcq_dtype_nbytes(type);
+        void *want = allocate(nbytes), *got = allocate(nbytes), *d = to_gpu(got, nbytes);
+        tcq_reference_expand(want, type, g.cols, &l.host, 0, g.rows);
+        must(tcq_cuda_expand(gpu, d, type, g.cols, &l.device, 0, g.rows, NULL, &error), &error);
+        must(tcq_cuda_wait(gpu, NULL, &error), &error);
+        must(tcq_cuda_download(gpu, got, d, nbytes, &error), &error);
+        report(memcmp(want, got, nbytes) == 0, "expand", &g, 0);
+        tcq_cuda_free(gpu, d);
+        free(want);
+        free(got);
+    }
+    layer_free(&l);
+}
+
+/* Fast and wide products: |y - exact| <= relative * sum |w x|. */
+static void check_bound(struct tcq_geometry g, uint32_t m, enum tcq_operation operation,
+                        double relative)
+{
+    struct tcq_error error = {0};
+    struct layer l = layer_make(g);
+    const size_t in = tcq_geometry_in(&g), out = tcq_geometry_out(&g);
+    void *d_x;
+    float *x = inputs_make(m * in, &d_x), *y = allocate(m * out * 4);
+    float *w = allocate(g.rows * g.cols * 4);
+    void *d_y = to_gpu(y, m * out * 4);
+    tcq_reference_expand(w, TCQ_DTYPE_F32, g.cols, &l.host, 0, g.rows);
+    const struct tcq_cuda_product p = {.tensor = &l.device,
+                                       .operation = operation,
+                                       .m = m,
+                                       .x = {d_x, TCQ_DTYPE_BF16, in},
+                                       .y = {d_y, TCQ_DTYPE_F32, out}};
+    must(tcq_cuda_multiply(gpu, &p, NULL, &error), &error);
+    must(tcq_cuda_wait(gpu, NULL, &error), &error);
+    must(tcq_cuda_download(gpu, y, d_y, m * out * 4, &error), &error);
+    bool good = true;
+    for (size_t i = 0; i < m; i++)
+        for (size_t o = 0; o < out; o++) {
+            double sum = 0.0, size = 0.0;
+            for (size_t c = 0; c < in; c++) {
+                double v = (double)w[g.axis ? o * in + c : c * out + o] * (double)x[i * in + c];
+                sum += v;
+                size += fabs(v);
+            }
+            good = good && fabs((double)y[i * out + o] - sum) <= relative * size;
+        }
+    report(good, tcq_operation_name(operation), &g, m);
+    tcq_cuda_free(gpu, d_x);
+    tcq_cuda_free(gpu, d_y);
+    free(x);
+    free(y);
+    free(w);
+    layer_free(&l);
+}
+
+static void check_encoder(struct tcq_context *context, uint32_t k, uint32_t T)
+{
+    enum { ROWS = 9, COLS = 768 };
+    struct tcq_error error = {0};
+    struct tcq_geometry g = {.k = k, .L = 12, .T = T, .axis = 1, .rows = ROWS, .cols = COLS};
+    const size_t words = tcq_geometry_words(&g);
+    float *src = allocate(ROWS * COLS * 4);
+    for (size_t i = 0; i < ROWS * COLS; i++)
+        src[i] = random_normal() * 0.02f;
+    memset(src, 0, COLS * 4);                              /* a row of zeros */
+    src[COLS + 5] = 3.0f;                                  /* an outlier */
+    for (size_t i = 0; i < COLS; i++) {
+        src[2 * COLS + i] = i % 3 ? 0.25f : -0.25f;        /* ties */
+        src[3 * COLS + i] *= 0x1p-26f;                     /* a scale that underflows */
+    }
+    struct tcq_encoder *encoder = NULL;
+    const struct tcq_encoder_options options = {.k = k, .T = T};
+    must(tcq_encoder_create(context, &options, &encoder, &error), &error);
+    uint32_t *want = allocate(words * 4), *got = allocate(words * 4), bad_row = 0;
+    uint16_t want_scales[ROWS], got_scales[ROWS];
+    must(tcq_encode_rows(encoder, want, want_scales, src, ROWS, COLS, COLS, NULL, NULL, &error),
+         &error);
+    tcq_encoder_destroy(encoder);
+    float *d_src = to_gpu(src, ROWS * COLS * 4);
+    uint32_t *d_words = to_gpu(got, words * 4), *d_bad = to_gpu(&bad_row, 4);
+    uint16_t *d_scales = to_gpu(want_scales, sizeof want_scales);
+    must(tcq_cuda_encode(gpu, d_words, d_scales, d_bad, d_src, COLS, ROWS, COLS, k, T, NULL, &error),
+         &error);
+    must(tcq_cuda_wait(gpu, NULL, &error), &error);
+    must(tcq_cuda_download(gpu, got, d_words, words * 4, &error), &error);
+    must(tcq_cuda_download(gpu, got_scales, d_scales, sizeof got_scales, &error), &error);
+    must(tcq_cuda_download(gpu, &bad_row, d_bad, 4, &error), &error);
+    report(bad_row == UINT32_MAX && !memcmp(want_scales, got_scales, sizeof want_scales),
+           "scales", &g, 0);
+    report(!memcmp(want, got, words * 4), "encoder", &g, 0);
+    void *device[] = {d_src, d_words, d_bad, d_scales};
+    for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+        tcq_cuda_free(gpu, device[i]);
+    free(src);
+    free(want);
+    free(got);
+}
+
+static struct tcq_geometry geometry(uint32_t axis, uint32_t k, uint32_t L, uint32_t T,
+                                    uint64_t rows, uint64_t cols)
+{
+    return (struct tcq_geometry){.k = k, .L = L, .T = T, .axis = axis, .rows = rows, .cols = cols};
+}
+
+static void check_all_reference(void)
+{
+    static const uint32_t Ts[] = {64, 128, 256}, Ls[] = {8, 12, 16};
+    for (uint32_t k = 1; k <= 6; k++)
+        for (uint32_t i = 0; i < 3; i++) {
+            const uint32_t T = Ts[i], L = Ls[(k + i) % 3], m = 1 + (k + i) % 4;
+            check_reference(geometry(1, k, L, T, 37, 5 * T), TCQ_OPERATION_REDUCE, m, 0);
+            check_reference(geometry(0, k, L, T, 300, 3 * T), TCQ_OPERATION_SCATTER, m, i ? 7 : 0);
+            check_reference(geometry(1, k, 12, T, 45, 3 * T), TCQ_OPERATION_TILED, 5 + k * i, 0);
+            check_reference(geometry(0, k, 12, T, 333, 2 * T), TCQ_OPERATION_SPLIT_K, 5 + i, 0);
+            check_reference(geometry(i & 1, k, 12, T, 64 + i, 2 * T), TCQ_OPERATION_WIDE, 33, 0);
+            check_expand(geometry(1, k, L, T, 9, 2 * T));
+        }
+    for (int layout = 0; layout < 2; layout++)
+        for (uint32_t m = 1; m <= 4; m++) {
+            struct tcq_geometry g = geometry(0, 3, 12, 256, 401, 1024);
+            g.layout = layout ? TCQ_LAYOUT_INTERLEAVED : TCQ_LAYOUT_ROW_MAJOR;
+            check_reference(g, TCQ_OPERATION_SCATTER, m, 0);
+            check_reference(g, TCQ_OPERATION_SCATTER_BALANCED, m, 0);
+            check_reference(g, TCQ_OPERATION_SCATTER_TABLE, m, 0);
+            check_reference(g, TCQ_OPERATION_SPLIT_K, m + 4, 0);
+            check_expand(g);
+        }
+    for (uint32_t k = 2; k <= 4; k++)
+        for (int tail = 0; tail < 2; tail++) {
+            check_gate_up(k, 3, (enum tcq_swiglu)tail, TCQ_DTYPE_BF16);
+            check_gate_up(3, k, (enum tcq_swiglu)tail, TCQ_DTYPE_F16);
+        }
+}
+
+static void check_refusals(void)
+{
+    struct tcq_error error = {0};
+    struct layer l = layer_make(geometry(1, 3, 12, 256, 16, 256));
+    struct tcq_cuda_product p = {.tensor = &l.device, .m = 0};
+    report(tcq_cuda_multiply(gpu, &p, NULL, &error) == TCQ_ERROR_ARGUMENT, "null pointers",
+           &l.host.geometry, 0);
+    float y[16] = {0};
+    void *d = to_gpu(y, sizeof y);
+    p.x = (struct tcq_vectors){d, TCQ_DTYPE_F32, 256};
+    p.y = (struct tcq_vectors){d, TCQ_DTYPE_F32, 16};
+    report(tcq_cuda_multiply(gpu, &p, NULL, &error) == TCQ_ERROR_ARGUMENT, "m = 0",
+           &l.host.geometry, 0);
+    p.m = 1;
+    p.operation = TCQ_OPERATION_SCATTER;
+    report(tcq_cuda_multiply(gpu, &p, NULL, &error) == TCQ_ERROR_UNSUPPORTED, "wrong axis",
+           &l.host.geometry, 1);
+    p.operation = TCQ_OPERATION_AUTO;
+    p.x.stride = 255;
+    report(tcq_cuda_multiply(gpu, &p, NULL, &error) == TCQ_ERROR_ARGUMENT, "short stride",
+           &l.host.geometry, 1);
+    tcq_cuda_free(gpu, d);
+    layer_free(&l);
+}
+
+int main(int argc, char **argv)
+{
+    struct tcq_error error = {0};
+    const bool brief = argc > 1 && !strcmp(argv[1], "brief"); /* under compute-sanitizer */
+    if (tcq_cuda_create(NULL, &gpu, &error) != TCQ_OK) {
+        printf("SKIPPED: %s\n", error.message);
+        return 77;
+    }
+    printf("%s, seed %llu\n", tcq_cuda_name(gpu), (unsigned long long)seed);
+    struct tcq_context *context = NULL;
+    must(tcq_context_create(NULL, &context, &error), &error);
+    check_refusals();
+    if (!brief)
+        check_all_reference();
+    for (uint32_t k = brief ? 3 : 1; k <= (brief ? 3 : 6); k++)
+        for (uint32_t T = 64; T <= 256; T *= 2)
+            check_encoder(context, k, T);
+    for (uint32_t axis = 0; axis < 2; axis++)
+        for (uint32_t k = 2; k <= 4; k++) {
+            const struct tcq_geometry g = geometry(axis, k, 12, 256, axis ? 300 : 528, 512);
+            const double bound = (double)tcq_geometry_in(&g) * 0x1p-24;
+            for (uint32_t m = 1; m <= 32; m = m * 2 + 1)
+                check_bound(g, m, TCQ_OPERATION_SMALL, bound);
+            if (!brief) /* weights and x rounded to bf16, 2^-9 each */
+                check_bound(g, 40, TCQ_OPERATION_WIDE, 0x1p-8);
+        }
+    printf("%d checks, %d failures\n", checks, failures);
+    tcq_context_destroy(context);
+    tcq_cuda_destroy(gpu);
+    return failures || !checks;
+}
