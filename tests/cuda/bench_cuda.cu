@@ -211,7 +211,7 @@ static void check(const layer &l, int type, uint32_t pieces, float size)
             failures++;
             printf("FAIL ");
         }
-        if (bad || differ || written_past || m == max_m)
+        if (bad || differ || written_past)
             printf("axis %d k %u T %u %ux%u il %d type %d pieces %u m %2u: rel %.2e worst/bound-sum %.2e "
                    "(2^-24*n %.2e) bad %zu differ %zu past %zu\n",
                    l.axis, l.k, l.T, l.rows, l.cols, l.interleaved, type, pieces, m, sqrt(rms / ref),
