@@ -19,7 +19,7 @@ static inline __attribute__((always_inline)) float vf_choose(const uint32_t k, c
                                                              const float *metrics, size_t step,
                                                              float x2, uint32_t *choice)
 {
-    const uint32_t vectors = 1u << (k - 3);
+    const uint32_t vectors = (1u << k) / 8;
     __m256 sums[8], most = _mm256_set1_ps(-__builtin_inff()), x = _mm256_set1_ps(x2);
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < vectors; i++, metrics += 8 * step) {
