@@ -14,12 +14,21 @@
 
 enum { THREADS_MAX = 4096 };
 
+/* One parallel run. */
+struct run {
+    tcq_task_fn task;
+    void *argument;
+    size_t count;
+};
+
 struct tcq_context {
     pthreadpool_t pool;   /* NULL with one thread */
     pthread_mutex_t turn; /* held while a caller uses the pool */
+    struct run run;       /* the caller's, while it holds its turn */
+    atomic_size_t next;   /* its next item */
     uint32_t threads;
     uint32_t cpu_flags;
-    uint32_t flags; /* of pthreadpool */
+    uint32_t flags;               /* of pthreadpool */
     pthread_mutex_t scratch_turn; /* held while a caller uses, or grows, the scratch */
     void *scratch;
     size_t scratch_nbytes;
@@ -93,31 +102,31 @@ uint32_t tcq_context_cpu_flags(const struct tcq_context *context)
     return context->cpu_flags;
 }
 
-/* One parallel run: every worker takes the next item until none is left. */
-struct run {
-    tcq_task_fn task;
-    void *argument;
-    size_t count;
-    atomic_size_t next;
-};
-
+/* Every worker takes the next item until none is left.  `next` orders memory
+ * too: workers touch the run between their first and their last access to it,
+ * the caller before and after.  The pool promises the same, but a race detector
+ * cannot look into it. */
 static void work(void *argument, size_t worker)
 {
-    struct run *run = argument;
+    struct tcq_context *context = argument;
+    const struct run *run = &context->run;
     size_t item;
-    while ((item = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed)) < run->count)
+    while ((item = atomic_fetch_add_explicit(&context->next, 1, memory_order_acq_rel)) < run->count)
         run->task(run->argument, worker, item);
+    atomic_fetch_add_explicit(&context->next, 1, memory_order_release);
 }
 
 void tcq_context_run(struct tcq_context *context, tcq_task_fn task, void *argument, size_t count)
 {
-    struct run run = {.task = task, .argument = argument, .count = count};
     pthread_mutex_lock(&context->turn);
+    context->run = (struct run){task, argument, count};
+    atomic_store_explicit(&context->next, 0, memory_order_release);
     /* The pool hands out one item a worker: its own items carry no worker index. */
     if (context->pool && count > 1)
-        pthreadpool_parallelize_1d(context->pool, work, &run, context->threads, context->flags);
+        pthreadpool_parallelize_1d(context->pool, work, context, context->threads, context->flags);
     else
-        work(&run, 0);
+        work(context, 0);
+    (void)atomic_load_explicit(&context->next, memory_order_acquire);
     pthread_mutex_unlock(&context->turn);
 }
 
