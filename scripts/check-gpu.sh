@@ -15,9 +15,15 @@ if [ -z "${TCQ_GPU_BIN:-}" ]; then
     nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
     [ -n "$nvcc" ] || skip "no nvcc"
     command -v nvidia-smi >/dev/null || skip "no NVIDIA driver"
-    cmake -S . -B build/gpu -G Ninja -DTCQ_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" \
-        -DCMAKE_CUDA_ARCHITECTURES=native >/dev/null
+    configure() { # FOLDER OPTION...
+        cmake -S . -B "$1" -G Ninja -DTCQ_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" \
+            -DCMAKE_CUDA_ARCHITECTURES=native "${@:2}" >/dev/null
+    }
+    configure build/gpu
     cmake --build build/gpu --target check_cuda bench_cuda
+    configure build/gpu-race -DTCQ_CUDA_RACECHECK=ON
+    cmake --build build/gpu-race --target check_cuda
+    cp build/gpu-race/bin/check_cuda build/gpu/bin/check_cuda_race
 fi
 
 code=0
@@ -26,10 +32,10 @@ code=0
 [ $code -eq 0 ] || exit $code
 
 if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-        echo "== compute-sanitizer $tool"
-        compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/check_cuda" brief
-    done
+    echo "== compute-sanitizer memcheck"
+    compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_cuda" brief
+    echo "== compute-sanitizer racecheck"
+    compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_cuda_race" brief
 else
     echo "check-gpu: no compute-sanitizer: wrong accesses and races were not looked for"
 fi

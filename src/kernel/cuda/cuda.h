@@ -63,8 +63,8 @@ struct tcq_cuda_product {
 };
 
 /* The operation that AUTO stands for, or AUTO with the reason in *error.
- * FAST: SMALL up to m = 32 (k 2..4, L 12), above that and for other k and L
- * WIDE.  REFERENCE: as docs/kernels.md says. */
+ * FAST: SMALL up to m = 32 (axis 1: 64) where k is 2..4 and L 12, above that and
+ * for other k and L WIDE.  REFERENCE: as docs/kernels.md says. */
 enum tcq_operation tcq_cuda_select(const struct tcq_cuda_product *product,
                                    struct tcq_error *error);
 

@@ -78,9 +78,14 @@ template <int K> __device__ __forceinline__ void fill_table(uint32_t *table)
 #pragma unroll
         for (int i = 0; i < run; i++, z += 34038481u)
             entry[i] = add_bytes(z, 0u) * 65536u + low;
-#pragma unroll
-        for (int i = 0; i < run; i += 4)
-            *(uint4 *)(table + v * run + i) = *(const uint4 *)(entry + i);
+        if constexpr (run == 8) { /* odd lanes the other way round: no bank twice */
+            const uint32_t odd = v & 1;
+            const uint4 *halves = (const uint4 *)entry;
+            *(uint4 *)(table + v * 8 + odd * 4) = odd ? halves[1] : halves[0];
+            *(uint4 *)(table + v * 8 + 4 - odd * 4) = odd ? halves[0] : halves[1];
+        } else {
+            *(uint4 *)(table + v * 4) = *(const uint4 *)entry;
+        }
     }
 }
 
@@ -159,17 +164,30 @@ __device__ __forceinline__ void copy_checked(uint32_t dst, const uint32_t *row, 
 /* ---- inputs ------------------------------------------------------------ */
 
 /* What `inputs` starts with, a column: the inverse of the power of two that the
- * inputs were multiplied with, and 510 times their sum.  The inputs follow. */
+ * inputs were multiplied with, and 510 times their sum, in slices of the vector
+ * to be added in ascending order.  The inputs follow. */
 struct column_meta {
-    float inverse, offset;
+    float inverse, offset[FAST_INPUT_SLICES];
 };
-__device__ __forceinline__ const column_meta *meta_of(const fast_args &p)
-{
-    return (const column_meta *)p.inputs;
-}
 __device__ __forceinline__ uint8_t *fragments_of(const fast_args &p)
 {
-    return (uint8_t *)p.inputs + sizeof(column_meta) * FAST_COLUMNS_MAX;
+    return (uint8_t *)p.inputs + FAST_INPUT_META_NBYTES;
+}
+
+/* The same with one sum, as the kernels keep it in shared memory. */
+struct column_sum {
+    float inverse, offset;
+};
+__device__ __forceinline__ void load_meta(column_sum *to, const fast_args &p)
+{
+    if (threadIdx.x >= p.columns)
+        return;
+    const column_meta m = ((const column_meta *)p.inputs)[threadIdx.x];
+    float offset = 0.0f;
+#pragma unroll
+    for (int i = 0; i < (int)FAST_INPUT_SLICES; i++)
+        offset += m.offset[i];
+    to[threadIdx.x] = {m.inverse, offset};
 }
 
 /* ---- outputs ----------------------------------------------------------- */
@@ -212,8 +230,8 @@ inline cudaError_t launch_overlapped(void (*kernel)(fast_args, uint32_t), uint32
 struct work_plan {
     uint32_t length, longer;
 
-    __device__ __forceinline__ explicit work_plan(uint32_t units)
-        : length(units / gridDim.x), longer(units - length * gridDim.x)
+    __device__ __forceinline__ explicit work_plan(const fast_args &p)
+        : length(p.run_length), longer(p.runs_longer)
     {
     }
     __device__ __forceinline__ uint32_t begin(uint32_t block) const
@@ -226,6 +244,14 @@ struct work_plan {
         return unit < split ? unit / (length + 1) : longer + (unit - split) / length;
     }
 };
+/* The blocks to launch: `most`, or as many as there are units. */
+inline uint32_t divide_work(fast_args *args, uint32_t units, uint32_t most)
+{
+    const uint32_t blocks = units < most ? units : most;
+    args->run_length = units / blocks;
+    args->runs_longer = units % blocks;
+    return blocks;
+}
 struct work_range {
     uint32_t begin, end;
 };

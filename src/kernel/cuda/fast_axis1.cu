@@ -78,18 +78,29 @@ __device__ __forceinline__ void multiply_half(float (&acc)[N8][4], const uint32_
  * tile in ascending order: what it has of the last tile, which a later block
  * finishes, is then handed over early. */
 struct walk {
-    uint32_t tile, group;
+    uint32_t tile, group, left;       /* left: groups of this tile, this one included */
     uint32_t tile_first, group_first; /* of the run */
-    uint32_t tile_last, group_end;
     uint32_t groups;
 
+    __device__ __forceinline__ walk(work_range work, uint32_t all_groups)
+        : groups(all_groups)
+    {
+        const uint32_t per_tile = 2 * groups;
+        tile_first = work.begin / per_tile;
+        group_first = (work.begin - tile_first * per_tile) / 2;
+        tile = (work.end - 1) / per_tile;
+        group = tile == tile_first ? group_first : 0;
+        left = (work.end - tile * per_tile + 1) / 2 - group;
+    }
     /* True if another tile begins. */
     __device__ __forceinline__ bool advance()
     {
-        if (++group != (tile == tile_last ? group_end : groups))
+        group++;
+        if (--left)
             return false;
         tile--;
         group = tile == tile_first ? group_first : 0;
+        left = groups - group;
         return true;
     }
 };
@@ -114,18 +125,18 @@ __device__ __noinline__ void copy_edge(const fast_args &p, uint32_t dst, uint32_
 template <int K> struct tile_copier {
     const uint8_t *from; /* the group's first word in row 0 of the tile */
     uint32_t source_offset[K], target_offset[K];
-    uint32_t rows_valid, slot;
+    uint32_t slot;
+    bool whole; /* the fast way will do for this tile */
     walk at;
 
+    __device__ __forceinline__ explicit tile_copier(const walk &w) : at(w) {}
     __device__ __forceinline__ void open(const fast_args &p)
     {
         const uint32_t row = at.tile * kTileOut + (threadIdx.x >> 5) * kTileRows;
-        rows_valid = row < p.rows ? min(p.rows - row, (uint32_t)kTileRows) : 0;
-        from = (const uint8_t *)(p.words + (rows_valid ? row * p.row_stride : 0)) + at.group * 32 * K;
-        if (!p.words_aligned)
-            rows_valid = 0;
+        whole = row + kTileRows <= p.rows && p.words_aligned;
+        from = (const uint8_t *)(p.words + (whole ? row * p.row_stride : 0)) + at.group * 32 * K;
     }
-    __device__ __forceinline__ void start(const fast_args &p, const walk &w)
+    __device__ __forceinline__ void start(const fast_args &p)
     {
 #pragma unroll
         for (int i = 0; i < K; i++) {
@@ -135,12 +146,11 @@ template <int K> struct tile_copier {
             target_offset[i] = row * kPitch<K> + chunk * 16;
         }
         slot = 0;
-        at = w;
         open(p);
     }
     __device__ __forceinline__ void next(const fast_args &p, uint32_t stages)
     {
-        if (rows_valid == kTileRows && (at.group + 1) * kGroup <= p.cols) {
+        if (whole && (at.group + 1) * kGroup <= p.cols) {
 #pragma unroll
             for (int i = 0; i < K; i++)
                 copy16(stages + slot + target_offset[i],
@@ -157,7 +167,8 @@ template <int K> struct tile_copier {
 
 /* Sums of one tile to y: a thread has rows g and g+8 at columns 8n+2t, 8n+2t+1. */
 template <int N8>
-__device__ __forceinline__ void finish(const fast_args &p, uint32_t tile, const float (&acc)[N8][4])
+__device__ __forceinline__ void finish(const fast_args &p, const column_sum *sums, uint32_t tile,
+                                       const float (&acc)[N8][4])
 {
     const uint32_t lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     const uint32_t row0 = tile * kTileOut + (threadIdx.x >> 5) * kTileRows + g;
@@ -172,8 +183,8 @@ __device__ __forceinline__ void finish(const fast_args &p, uint32_t tile, const 
             const uint32_t c = 8 * n + 2 * t;
             if (c >= p.columns)
                 continue;
-            const column_meta m0 = meta_of(p)[c];
-            const column_meta m1 = meta_of(p)[min(c + 1, p.columns - 1)];
+            const column_sum m0 = sums[c];
+            const column_sum m1 = sums[min(c + 1, p.columns - 1)];
             const float v0 = (acc[n][2 * r] - m0.offset) * m0.inverse * factor;
             const float v1 = (acc[n][2 * r + 1] - m1.offset) * m1.inverse * factor;
             if (p.pieces == 2) {
@@ -205,8 +216,7 @@ __device__ __forceinline__ void hand_over(const fast_args &p, const float (&acc)
 #pragma unroll
     for (int i = 0; i < 4 * N8; i++)
         __stcg(partial + i * kThreads, acc[i / 4][i % 4]);
-    __threadfence();
-    __syncwarp();
+    __syncwarp(); /* the release below covers what the other lanes wrote */
     if ((threadIdx.x & 31) == 0)
         asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag_of(p, blockIdx.x)) : "memory");
 }
@@ -240,6 +250,7 @@ __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fas
                                                      const uint32_t groups_staged)
 {
     extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ column_sum column_sums[FAST_COLUMNS_MAX];
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     const uint8_t *table = shared;
     uint8_t *stages = shared + kTableRoom<K, N8> + warp * kStages * kStageNbytes<K>;
@@ -247,22 +258,19 @@ __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fas
 
     let_next_start();
     const uint32_t groups = (p.cols + kGroup - 1) / kGroup, per_tile = 2 * groups;
-    const uint32_t tiles = (p.rows + kTileOut - 1) / kTileOut, units = tiles * per_tile;
-    const work_plan plan(units);
+    const work_plan plan(p);
     const work_range work = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
     const uint32_t steps = (work.end + 1) / 2 - work.begin / 2;
-    walk at;
-    at.groups = groups;
-    at.tile_first = work.begin / per_tile;
-    at.group_first = (work.begin - at.tile_first * per_tile) / 2;
-    at.tile_last = (work.end - 1) / per_tile;
-    at.group_end = (work.end - at.tile_last * per_tile + 1) / 2;
-    at.tile = at.tile_last;
-    at.group = at.tile == at.tile_first ? at.group_first : 0;
+    walk at(work, groups);
+    /* Steps of which only one half is this block's. */
+    const uint32_t last_tile_steps = at.left;
+    const uint32_t second_only =
+        !(work.begin & 1) ? ~0u : at.tile == at.tile_first ? 0 : steps - (groups - at.group_first);
+    const uint32_t first_only = work.end & 1 ? last_tile_steps - 1 : ~0u;
 
-    tile_copier<K> copier;
+    tile_copier<K> copier(at);
     const uint32_t stages_address = shared_address(stages);
-    copier.start(p, at);
+    copier.start(p);
 #pragma unroll
     for (int i = 0; i < kStages - 1; i++) {
         if (i < steps)
@@ -291,6 +299,7 @@ __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fas
     const uint8_t *in = nullptr;
     walk ahead = at;
     wait_for_inputs();
+    load_meta(column_sums, p);
     for (uint32_t step = 0; step < steps; step++) {
         if (step == staged_end) {
             const uint32_t count = min(groups_staged, steps - step);
@@ -318,11 +327,9 @@ __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fas
             copier.next(p, stages_address);
         copy_commit();
 
-        const bool run_begins = at.tile == at.tile_first && at.group == at.group_first;
-        const bool run_ends = at.tile == at.tile_last && at.group + 1 == at.group_end;
-        if (!run_begins || !(work.begin & 1))
+        if (step != second_only)
             multiply_half<K, N8, 0>(acc, low, high, in, column, p.columns * 64, table);
-        if (!run_ends || !(work.end & 1))
+        if (step != first_only)
             multiply_half<K, N8, 1>(acc, low, high, in, column, p.columns * 64, table);
         in += group_nbytes;
 
@@ -334,7 +341,7 @@ __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fas
             } else {
                 if (tile_begin < work.begin)
                     take_over<N8>(p, acc, plan.owner(tile_begin));
-                finish<N8>(p, tile, acc);
+                finish<N8>(p, column_sums, tile, acc);
             }
 #pragma unroll
             for (int i = 0; i < 4 * N8; i++)
@@ -344,7 +351,7 @@ __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fas
 }
 
 template <int K, int N8>
-cudaError_t launch(const fast_args &args, uint32_t blocks, cudaStream_t stream)
+cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
 {
     auto *kernel = axis1<K, N8>;
     const int fixed = kTableRoom<K, N8> + kWordsNbytes<K>;
@@ -352,7 +359,7 @@ cudaError_t launch(const fast_args &args, uint32_t blocks, cudaStream_t stream)
     const uint32_t groups = (args.cols + kGroup - 1) / kGroup;
     const uint32_t tiles = (args.rows + kTileOut - 1) / kTileOut;
     const uint32_t units = tiles * groups * 2;
-    blocks = blocks < units ? blocks : units;
+    blocks = divide_work(&args, units, blocks);
     const uint32_t need = (units / blocks + 2) / 2 + 1;
     const uint32_t staged = need < room ? need : room;
     const int nbytes = fixed + (int)(staged * args.columns) * kInputNbytes;

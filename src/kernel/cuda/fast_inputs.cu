@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inputs of the fast kernels: x, on axis 0 times the rows' scales, times one
- * power of two a vector, rounded to binary16 and laid out as lanes read it.  One
- * block a vector.  Where a vector takes two columns, the second holds what the
- * rounding of the first left.
+ * power of two a vector, rounded to binary16 and laid out as lanes read it.  Where
+ * a vector takes two columns, the second holds what the rounding of the first left.
+ *
+ * Several blocks share a vector: each finds its largest magnitude by itself, which
+ * costs less than waiting for the others, and rounds one slice.
  */
 #include "kernel/cuda/fast.cuh"
 
 namespace {
 
-constexpr int kInputThreads = 1024;
+constexpr int kInputThreads = 512;
 
 __device__ __forceinline__ void load8(float (&v)[8], const fast_args &p, uint32_t vector,
                                       uint32_t index, uint32_t length, bool scaled)
@@ -85,7 +87,7 @@ __device__ __forceinline__ float reduce_block(float v, float *shared, combine bo
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = v;
     __syncthreads();
-    v = shared[threadIdx.x % 32];
+    v = threadIdx.x % 32 < kInputThreads / 32 ? shared[threadIdx.x % 32] : 0.0f;
 #pragma unroll
     for (int d = 16; d; d >>= 1)
         v = both(v, __shfl_xor_sync(~0u, v, d));
@@ -93,16 +95,19 @@ __device__ __forceinline__ float reduce_block(float v, float *shared, combine bo
     return v;
 }
 
-__global__ void __launch_bounds__(kInputThreads) inputs(const __grid_constant__ fast_args p,
+__global__ void __launch_bounds__(kInputThreads, 2) inputs(const __grid_constant__ fast_args p,
                                                         const uint32_t axis)
 {
     __shared__ float shared[32];
-    const uint32_t vector = blockIdx.x, length = axis ? p.cols : p.rows;
-    const uint32_t padded = (length + kGroup - 1) / kGroup * kGroup;
+    const uint32_t vector = blockIdx.x / FAST_INPUT_SLICES, slice = blockIdx.x % FAST_INPUT_SLICES;
+    const uint32_t length = axis ? p.cols : p.rows, groups = (length + kGroup - 1) / kGroup;
+    const uint32_t begin = groups * slice / FAST_INPUT_SLICES * kGroup;
+    const uint32_t end = groups * (slice + 1) / FAST_INPUT_SLICES * kGroup;
     let_next_start();
     wait_for_inputs();
     float largest = 0.0f, v[8];
-    for (uint32_t i = threadIdx.x * 8; i < padded; i += kInputThreads * 8) {
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x * 8; i < length; i += kInputThreads * 8) {
         load8(v, p, vector, i, length, axis == 0);
 #pragma unroll
         for (int j = 0; j < 8; j++)
@@ -112,7 +117,7 @@ __global__ void __launch_bounds__(kInputThreads) inputs(const __grid_constant__ 
     range_scale(reduce_block(largest, shared, [](float a, float b) { return fmaxf(a, b); }), &scale,
                 &inverse);
     float sum[2] = {0.0f, 0.0f};
-    for (uint32_t i = threadIdx.x * 8; i < padded; i += kInputThreads * 8) {
+    for (uint32_t i = begin + threadIdx.x * 8; i < end; i += kInputThreads * 8) {
         load8(v, p, vector, i, length, axis == 0);
         __half h[8];
 #pragma unroll
@@ -133,8 +138,11 @@ __global__ void __launch_bounds__(kInputThreads) inputs(const __grid_constant__ 
     }
     for (uint32_t i = 0; i < p.pieces; i++) {
         const float total = reduce_block(sum[i], shared, [](float a, float b) { return a + b; });
-        if (threadIdx.x == 0)
-            ((column_meta *)p.inputs)[vector * p.pieces + i] = {inverse, kOffset * total};
+        column_meta *meta = (column_meta *)p.inputs + vector * p.pieces + i;
+        if (threadIdx.x == 0) {
+            meta->inverse = inverse; /* the same from every slice */
+            meta->offset[slice] = kOffset * total;
+        }
     }
 }
 
@@ -142,6 +150,6 @@ __global__ void __launch_bounds__(kInputThreads) inputs(const __grid_constant__ 
 
 cudaError_t fast_inputs_launch(const struct fast_args *args, uint32_t axis, cudaStream_t stream)
 {
-    return launch_overlapped(inputs, args->columns / args->pieces, kInputThreads, 0, stream, *args,
+    return launch_overlapped(inputs, args->columns / args->pieces * FAST_INPUT_SLICES, kInputThreads, 0, stream, *args,
                              axis);
 }

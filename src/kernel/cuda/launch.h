@@ -22,6 +22,10 @@ enum fast_type { FAST_F32, FAST_F16, FAST_BF16 };
  * vector where one binary16 does not hold an input. */
 #define FAST_COLUMNS_MAX 32u
 
+/* Blocks that share the preparation of one vector. */
+#define FAST_INPUT_SLICES 7u
+#define FAST_INPUT_META_NBYTES ((1u + FAST_INPUT_SLICES) * 4u * FAST_COLUMNS_MAX)
+
 struct fast_args {
     const uint32_t *words;
     const uint16_t *scales;
@@ -36,6 +40,7 @@ struct fast_args {
     size_t group_stride; /* words from group 2i to group 2i+1 */
     uint32_t rows, cols; /* of the stored matrix */
     uint32_t block_length; /* T */
+    uint32_t run_length, runs_longer; /* work of a block; the launcher fills them in */
     uint32_t columns;    /* of the B operand, 1..FAST_COLUMNS_MAX */
     uint32_t pieces;     /* columns a vector, 1 or 2 */
     uint32_t x_type, y_type;
@@ -47,7 +52,7 @@ struct fast_args {
 /* Bytes of `inputs` for a vector length rounded up to a multiple of 256. */
 static inline size_t fast_inputs_nbytes(size_t length, uint32_t columns)
 {
-    return 256 + (length + 255) / 256 * 512 * columns;
+    return FAST_INPUT_META_NBYTES + (length + 255) / 256 * 512 * columns;
 }
 
 /* Round x into `inputs`; then multiply, on `blocks` blocks, one a multiprocessor. */
