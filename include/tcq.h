@@ -275,10 +275,17 @@ TCQ_API enum tcq_status tcq_decode_tensor(void *dst, enum tcq_dtype dtype,
  * creation and nowhere else.  One call at a time an encoder. */
 struct tcq_encoder;
 
+/* How a row's scale is chosen; decoding does not depend on it. */
+enum tcq_scale_rule {
+    TCQ_SCALE_RMS = 0, /* RMS(row) / RMS(table), as docs/format.md has it */
+    TCQ_SCALE_FIT      /* larger where the row has outliers beyond the code's reach */
+};
+
 struct tcq_encoder_options {
     uint32_t k; /* 1..6 */
     uint32_t L; /* 8..16; 0 means 12 */
     uint32_t T; /* 64, 128 or 256; 0 means 256 */
+    enum tcq_scale_rule scale;
 };
 
 /* context supplies threads and instruction sets and must outlive the encoder. */
@@ -293,7 +300,7 @@ TCQ_API const char *tcq_encoder_isa(const struct tcq_encoder *encoder);
 
 /* Encode rows x cols float32 weights (row r at src + r*src_stride) into
  * row-major words [rows, cols*k/32] and binary16 scales [rows].  A row's scale
- * is RMS(row)/RMS(table); each block is the tail-biting path of least squared
+ * follows the encoder's rule; each block is the tail-biting path of least squared
  * error that docs/format.md defines, the same bytes for every thread count and
  * instruction set.  progress (may be NULL) counts blocks.
  * Errors: GEOMETRY, cols not a multiple of T; VALUE, a non-finite weight or a

@@ -14,6 +14,7 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "encode/scale.h"
+#include "encode/scale_fit.h"
 #include "encode/viterbi.h"
 #include "format/geometry.h"
 
@@ -34,6 +35,8 @@ struct tcq_encoder {
     struct tcq_trellis trellis;
     uint32_t T, threads, blocks; /* blocks: solved at once */
     double table_rms;
+    enum tcq_scale_rule scale_rule;
+    struct tcq_scale_fit fit;
     struct workspace *workspaces; /* [threads] */
     size_t nbytes;
 };
@@ -81,11 +84,16 @@ enum tcq_status tcq_encoder_create(struct tcq_context *context,
     enum tcq_status status = tcq_geometry_check_code(options->k, L, T, error);
     if (status != TCQ_OK)
         return status;
+    if (options->scale != TCQ_SCALE_RMS && options->scale != TCQ_SCALE_FIT)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "encoder: scale rule %d is unknown",
+                             (int)options->scale);
     struct tcq_encoder *encoder = tcq_alloc(1, sizeof *encoder);
     if (!encoder)
         return tcq_error_memory(error, sizeof *encoder, "an encoder");
     encoder->context = context;
     encoder->T = T;
+    encoder->scale_rule = options->scale;
+    tcq_scale_fit_init(&encoder->fit, options->k, L);
     status = encoder_init(encoder, options->k, L, error);
     if (status != TCQ_OK) {
         tcq_encoder_destroy(encoder);
@@ -133,13 +141,21 @@ struct job {
     void *progress_user;
 };
 
+static enum tcq_status row_scale(const struct job *job, uint16_t *scale, size_t row,
+                                 struct tcq_error *error)
+{
+    const struct tcq_encoder *encoder = job->encoder;
+    const float *weights = job->src + row * job->src_stride;
+    return tcq_scale_compute(scale, weights, job->cols, encoder->table_rms,
+                             encoder->scale_rule == TCQ_SCALE_FIT ? &encoder->fit : NULL, row,
+                             error);
+}
+
 static void scale_item(void *argument, size_t thread, size_t row)
 {
     struct job *job = argument;
     (void)thread;
-    const float *weights = job->src + row * job->src_stride;
-    if (tcq_scale_compute(&job->scales[row], weights, job->cols, job->encoder->table_rms, row,
-                          NULL) == TCQ_OK)
+    if (row_scale(job, &job->scales[row], row, NULL) == TCQ_OK)
         return;
     size_t lowest = atomic_load(&job->bad_row);
     while (row < lowest && !atomic_compare_exchange_weak(&job->bad_row, &lowest, row))
@@ -207,8 +223,7 @@ static enum tcq_status encode(struct job *job, struct tcq_error *error)
     size_t bad = atomic_load(&job->bad_row);
     if (bad < job->rows) {
         uint16_t unused;
-        return tcq_scale_compute(&unused, job->src + bad * job->src_stride, job->cols,
-                                 job->encoder->table_rms, bad, error);
+        return row_scale(job, &unused, bad, error);
     }
     tcq_context_run(context, block_item, job,
                     (job->blocks + BLOCKS_PER_ITEM - 1) / BLOCKS_PER_ITEM);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "encode/scale_fit.h"
 
 static const float f16_max = 65504.0f;
 static const uint16_t f16_one = 0x3c00, f16_smallest = 0x0001; /* 1 and 2^-24 */
@@ -26,7 +27,8 @@ static enum tcq_status refuse_weight(const float *weights, size_t count, uint64_
 }
 
 enum tcq_status tcq_scale_compute(uint16_t *scale, const float *weights, size_t count,
-                                  double table_rms, uint64_t row, struct tcq_error *error)
+                                  double table_rms, const struct tcq_scale_fit *fit, uint64_t row,
+                                  struct tcq_error *error)
 {
     double sum = 0.0;
     for (size_t i = 0; i < count; i++)
@@ -37,7 +39,10 @@ enum tcq_status tcq_scale_compute(uint16_t *scale, const float *weights, size_t 
         *scale = f16_one;
         return TCQ_OK;
     }
-    float exact = (float)(sqrt(sum / (double)count) / table_rms);
+    double rms = sqrt(sum / (double)count) / table_rms;
+    if (fit)
+        rms *= tcq_scale_fit_factor(fit, weights, count, rms);
+    float exact = (float)rms;
     if (exact > f16_max)
         return tcq_error_set(error, TCQ_ERROR_VALUE,
                              "row %" PRIu64 ": its scale is %g, more than binary16 holds (65504)",

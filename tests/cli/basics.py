@@ -52,6 +52,7 @@ class Usage(Case):
             (["--L", "17"], "from 8 to 16"),
             (["--block", "96"], "--block '96': expected auto, 64, 128 or 256"),
             (["--axis", "2"], "--axis '2': expected auto, 0 or 1"),
+            (["--scale", "mse"], "--scale 'mse': expected rms or fit"),
             (["--preset", "mlx"], "the only preset is mlx-bun"),
             (["--bits-for", "*.up_proj"], "expected GLOB=K"),
             (["--bits-for", "*.up_proj=9"], "from 1 to 6"),

@@ -2,7 +2,7 @@
 /*
  * Measures the relative mean squared error of independent normal weights for
  * every k and L (blocks of 256, one scale a row of 1024) and prints it as the
- * table of expected_relative_error() in tools/tcq/compare.c.
+ * table of tcq_expected_error() in src/encode/scale_fit.c.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static double measure(struct tcq_context *context, uint32_t k, uint32_t L, const
     uint64_t rows = L >= LARGE_L ? ROWS_LARGE : ROWS;
     struct tcq_geometry geometry = {
         .k = k, .L = L, .T = 256, .axis = 1, .rows = rows, .cols = COLS};
-    struct tcq_encoder_options options = {k, L, 256};
+    struct tcq_encoder_options options = {.k = k, .L = L, .T = 256};
     struct tcq_encoder *encoder = NULL;
     uint32_t *words = malloc(tcq_geometry_words(&geometry) * sizeof *words);
     uint16_t *scales = malloc(rows * sizeof *scales);

@@ -112,6 +112,13 @@ class Output(Case):
                 packed = self.pack(model, "--bits", k, *arguments, "--force")
                 self.good("verify", packed, "--against", model)
 
+    def test_scale_rules(self):
+        model = self.model(1, 128, 128)
+        rms, fit = (self.pack(model, "--scale", rule, name=rule) for rule in ("rms", "fit"))
+        self.assertEqual(tree(rms), tree(self.pack(model)))
+        self.good("verify", fit, "--against", model)
+        self.assertNotEqual(tree(fit), tree(rms))  # its trellis of 2^8 states reaches less far
+
     def test_interleaved(self):
         model = self.model(1, 512, 256)
         self.good("quantize", model, "-o", self.at / "a", "--preset", "mlx-bun", "--interleave")

@@ -19,7 +19,7 @@ static void reproduce(const struct golden *golden)
 
     struct tcq_context *context;
     struct tcq_encoder *encoder;
-    struct tcq_encoder_options options = {k, L, T};
+    struct tcq_encoder_options options = {.k = k, .L = L, .T = T};
     assert_int_equal(tcq_context_create(&setting, &context, NULL), TCQ_OK);
     assert_int_equal(tcq_encoder_create(context, &options, &encoder, NULL), TCQ_OK);
     size_t row_words = cols * k / 32;

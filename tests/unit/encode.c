@@ -87,7 +87,7 @@ static void scales_at_the_edges(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float row[4] = {cases[i].weight, cases[i].weight, cases[i].weight, cases[i].weight};
         uint16_t scale = 0;
-        assert_int_equal(tcq_scale_compute(&scale, row, 4, 1.0, 0, NULL), cases[i].status);
+        assert_int_equal(tcq_scale_compute(&scale, row, 4, 1.0, NULL, 0, NULL), cases[i].status);
         assert_int_equal(scale, cases[i].scale);
     }
 }
@@ -97,8 +97,9 @@ static void arguments_are_checked(void **state)
     (void)state;
     struct fixture *f = setup(1);
     struct tcq_encoder *none = NULL;
-    static const struct tcq_encoder_options bad[] = {{0, 12, 256}, {7, 12, 256}, {3, 7, 256},
-                                                     {3, 17, 256}, {3, 12, 32},  {3, 12, 512}};
+    static const struct tcq_encoder_options bad[] = {
+        {.k = 0, .L = 12, .T = 256}, {.k = 7, .L = 12, .T = 256}, {.k = 3, .L = 7, .T = 256},
+        {.k = 3, .L = 17, .T = 256}, {.k = 3, .L = 12, .T = 32},  {.k = 3, .L = 12, .T = 512}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(tcq_encoder_create(f->context, &bad[i], &none, &f->error),
                          TCQ_ERROR_GEOMETRY);

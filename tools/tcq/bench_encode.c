@@ -107,7 +107,7 @@ static void contexts_destroy(struct encoders *e)
 
 static int encoders_create(struct encoders *e, uint32_t k, uint32_t L, uint32_t T)
 {
-    struct tcq_encoder_options options = {k, L, T};
+    struct tcq_encoder_options options = {k, L, T, TCQ_SCALE_RMS};
     struct tcq_error error;
     bool made = tcq_encoder_create(e->all, &options, &e->on_all, &error) == TCQ_OK &&
                 tcq_encoder_create(e->one, &options, &e->on_one, &error) == TCQ_OK &&

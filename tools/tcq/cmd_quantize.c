@@ -13,6 +13,7 @@ enum {
     KEY_L,
     KEY_BLOCK,
     KEY_AXIS,
+    KEY_SCALE,
     KEY_PRESET,
     KEY_BITS_FOR,
     KEY_INCLUDE,
@@ -36,6 +37,9 @@ static const struct cli_option option_list[] = {
     {KEY_AXIS, "axis", "A",
      "coded along the input (1), the output (0), or auto: "
      "1 unless only 0 fits (default)"},
+    {KEY_SCALE, "scale", "RULE",
+     "rms: a row's scale by its mean square (default); fit: larger where outliers are "
+     "beyond the code's reach"},
     {KEY_PRESET, "preset", "mlx-bun",
      "gate and up on axis 1, down on axis 0, blocks of 256, "
      "nothing else"},
@@ -99,6 +103,17 @@ static int set_axis(struct plan_options *plan, const char *value)
     return CLI_CONTINUE;
 }
 
+static int set_scale(struct plan_options *plan, const char *value)
+{
+    if (strcmp(value, "rms") == 0)
+        plan->scale = TCQ_SCALE_RMS;
+    else if (strcmp(value, "fit") == 0)
+        plan->scale = TCQ_SCALE_FIT;
+    else
+        return cli_usage("--scale '%s': expected rms or fit", value);
+    return CLI_CONTINUE;
+}
+
 static int set_preset(struct plan_options *plan, const char *value)
 {
     if (strcmp(value, "mlx-bun") != 0)
@@ -139,6 +154,8 @@ static int set_option(void *user, int key, const char *value)
         return set_block(&o->plan, value);
     case KEY_AXIS:
         return set_axis(&o->plan, value);
+    case KEY_SCALE:
+        return set_scale(&o->plan, value);
     case KEY_PRESET:
         return set_preset(&o->plan, value);
     case KEY_BITS_FOR:

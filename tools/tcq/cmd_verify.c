@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "compare.h"
+#include "encode/scale_fit.h"
 #include "table.h"
 
 enum { KEY_AGAINST = CLI_KEY_LONG, KEY_ALL };
@@ -83,7 +84,7 @@ static void judge(struct verify *v, struct finding *f)
                      (unsigned long long)f->comparison.different, (unsigned long long)item->count);
         return;
     }
-    f->expected = expected_relative_error(item->tensor.geometry.k, item->tensor.geometry.L);
+    f->expected = tcq_expected_error(item->tensor.geometry.k, item->tensor.geometry.L);
     double relative = comparison_relative(&f->comparison);
     /* An all-zero tensor has scales of 1 and errors to go with them. */
     if (f->comparison.squared_source == 0)

@@ -27,8 +27,4 @@ enum tcq_status compare_items(struct comparison *out, struct tcq_context *contex
                               const struct model_view *source, const struct model_item *source_item,
                               struct tcq_error *error);
 
-/* The relative mean squared error of independent normal weights at k bits with
- * 2^L states, tail-biting blocks; 0 where it is not known. */
-double expected_relative_error(uint32_t k, uint32_t L);
-
 #endif

@@ -20,13 +20,14 @@ static json_t *patterns_json(const struct plan_patterns *patterns)
 
 json_t *job_options_json(const struct plan_options *p)
 {
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:b, s:b, s:I, s:o, s:o, s:o, s:i, s:i}", "tcq",
-                     tcq_version(), "--bits", (int)p->k, "--L", (int)p->L, "--block", (int)p->block,
-                     "--axis", (int)p->axis, "--preset mlx-bun", (int)p->mlx_bun, "--interleave",
-                     (int)p->interleave, "--shard-size", (json_int_t)p->shard_nbytes, "--bits-for",
-                     patterns_json(&p->bits_for), "--include", patterns_json(&p->include),
-                     "--exclude", patterns_json(&p->exclude), "parts", (int)p->parts, "part",
-                     (int)p->part);
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:b, s:I, s:o, s:o, s:o, s:i, s:i}",
+                     "tcq", tcq_version(), "--bits", (int)p->k, "--L", (int)p->L, "--block",
+                     (int)p->block, "--axis", (int)p->axis, "--scale",
+                     p->scale == TCQ_SCALE_FIT ? "fit" : "rms", "--preset mlx-bun", (int)p->mlx_bun,
+                     "--interleave", (int)p->interleave, "--shard-size",
+                     (json_int_t)p->shard_nbytes, "--bits-for", patterns_json(&p->bits_for),
+                     "--include", patterns_json(&p->include), "--exclude",
+                     patterns_json(&p->exclude), "parts", (int)p->parts, "part", (int)p->part);
 }
 
 /* Size and time of last change of every file with tensors. */

@@ -20,15 +20,15 @@ struct tcq_encoder **pack_encoder(struct pack *pack, const struct tcq_geometry *
     return &pack->encoders[geometry->k - 1][geometry->T == 64 ? 0 : geometry->T == 128 ? 1 : 2];
 }
 
-static int create_encoders(struct pack *pack)
+static int create_encoders(struct pack *pack, enum tcq_scale_rule scale)
 {
     for (size_t i = 0; i < pack->plan->count; i++) {
         const struct plan_entry *entry = &pack->plan->entries[i];
         if (entry->action != PLAN_PACK)
             continue;
         struct tcq_encoder **slot = pack_encoder(pack, &entry->geometry);
-        struct tcq_encoder_options options = {entry->geometry.k, entry->geometry.L,
-                                              entry->geometry.T};
+        struct tcq_encoder_options options = {
+            .k = entry->geometry.k, .L = entry->geometry.L, .T = entry->geometry.T, .scale = scale};
         struct tcq_error error = {0};
         if (!*slot && tcq_encoder_create(pack->context, &options, slot, &error) != TCQ_OK)
             return cli_fail(NULL, &error);
@@ -39,10 +39,10 @@ static int create_encoders(struct pack *pack)
 /* ---- Creation ---- */
 
 int pack_create(struct pack *pack, const struct tcq_source *source, const struct plan *plan,
-                struct tcq_context *context, const struct cli_args *args)
+                enum tcq_scale_rule scale, struct tcq_context *context, const struct cli_args *args)
 {
     *pack = (struct pack){.source = source, .plan = plan, .context = context, .args = args};
-    int code = create_encoders(pack);
+    int code = create_encoders(pack, scale);
     if (code == CLI_CONTINUE)
         code = output_list_make(&pack->list, plan);
     if (code != CLI_CONTINUE)

@@ -26,7 +26,8 @@ struct pack {
 /* Creates the encoders and the list of output tensors.  Prints; CLI_CONTINUE or
  * an exit code. */
 int pack_create(struct pack *pack, const struct tcq_source *source, const struct plan *plan,
-                struct tcq_context *context, const struct cli_args *args);
+                enum tcq_scale_rule scale, struct tcq_context *context,
+                const struct cli_args *args);
 void pack_destroy(struct pack *pack);
 
 /* The encoder for the k and T of geometry. */

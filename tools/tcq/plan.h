@@ -28,6 +28,7 @@ struct plan_options {
     bool mlx_bun;   /* --preset mlx-bun */
     bool interleave;
     uint64_t shard_nbytes;
+    enum tcq_scale_rule scale;
     uint32_t part, parts; /* --shard: part 1..parts; 0: all of it */
     struct plan_patterns bits_for, include, exclude;
 };

@@ -127,7 +127,7 @@ static int create(struct quantize *q)
 {
     if (cli_context(&q->args, &q->context) != TCQ_OK)
         return CLI_FAILED;
-    return pack_create(&q->pack, q->source, &q->plan, q->context, &q->args);
+    return pack_create(&q->pack, q->source, &q->plan, q->options->plan.scale, q->context, &q->args);
 }
 
 static int after_plan(struct quantize *q)
