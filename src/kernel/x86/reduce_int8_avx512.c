@@ -11,9 +11,8 @@
  * the sums start from.  More vectors: y is packed to int16 and vpdpwssd multiplies
  * 32 weights at once.
  */
-#include "kernel/x86/avx512.h"
+#include "kernel/x86/avx512_pairs.h"
 
-#include "format/geometry.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
@@ -72,15 +71,10 @@ static void put_quads(int32_t *start, uint32_t *quads, const int8_t *q,
     }
 }
 
-/* The same as vpackssdw orders the lanes of two steps: within each 128 bits four
- * of the even step, then four of the odd one. */
 static void put_pairs(int16_t *pairs, const int8_t *q, const struct tcq_geometry *g)
 {
-    for (unsigned j = 0; j < g->T; j++) {
-        unsigned at = j % (2 * STEP), step = j / (2 * STEP) * 2 + (at / 4 & 1);
-        unsigned lane = at / 8 * 4 + (at & 3);
-        pairs[j] = q[g->T - 1 - lane_window(g->k, step, lane)];
-    }
+    for (unsigned j = 0; j < g->T; j++)
+        pairs[j] = q[g->T - 1 - packed_window(g->k, j)];
 }
 
 static void prepare(void *dst, const struct tcq_tensor *tensor, uint32_t m, const float *x,
@@ -190,42 +184,6 @@ SINGLE(4)
 
 /* ---- more vectors -------------------------------------------------------------- */
 
-/* y of one block of every row as int16, in the order of vpackssdw. */
-TCQ_INLINE void decode_pairs(unsigned k, bool L16, int16_t *y, const struct span *span,
-                             const uint8_t *block, unsigned rows)
-{
-    const struct decoder d = span->decoder;
-    const unsigned steps = span->g->T / STEP;
-    for (unsigned r = 0; r < rows; r++, block += span->row_nbytes, y += TCQ_T_MAX) {
-        prefetch_block(block + 2 * k * steps, 2 * k * steps);
-        for (unsigned step = 0; step < steps; step += 2) {
-            bool wraps = step + 1 + wrapped_steps(k) >= steps;
-            bool both = step + wrapped_steps(k) >= steps;
-            __m512i a = sum_bytes(both ? hash_step(k, L16, &d, block, step, steps, true)
-                                       : hash_step(k, L16, &d, block, step, steps, false));
-            __m512i b = sum_bytes(wraps ? hash_step(k, L16, &d, block, step + 1, steps, true)
-                                        : hash_step(k, L16, &d, block, step + 1, steps, false));
-            _mm512_storeu_si512(y + step * STEP, _mm512_packs_epi32(a, b));
-        }
-    }
-}
-
-#define DECODE_PAIRS(k)                                                                          \
-    static __attribute__((noinline)) void decode_pairs_k##k(int16_t *y, const struct span *span, \
-                                                            const uint8_t *block, unsigned rows) \
-    {                                                                                            \
-        if (span->g->L == 16)                                                                    \
-            decode_pairs(k, true, y, span, block, rows);                                         \
-        else                                                                                     \
-            decode_pairs(k, false, y, span, block, rows);                                        \
-    }
-DECODE_PAIRS(1)
-DECODE_PAIRS(2)
-DECODE_PAIRS(3)
-DECODE_PAIRS(4)
-DECODE_PAIRS(5)
-DECODE_PAIRS(6)
-
 /* state[r][i] += step[i] * (y[r] . x[i]) over one block, TILE rows, M vectors. */
 TCQ_INLINE void multiply_tile(size_t M, float *state, size_t m, const int16_t *y, const int16_t *x,
                               const float *step, size_t T)
@@ -276,16 +234,20 @@ static void multiply_block(float *state, size_t m, const int16_t *y, const int16
 static void batch_rows(const struct tcq_product *p, const struct span *span, uint64_t row,
                        unsigned rows)
 {
-    static void (*const decode[])(int16_t *, const struct span *, const uint8_t *, unsigned) = {
-        decode_pairs_k1, decode_pairs_k2, decode_pairs_k3,
-        decode_pairs_k4, decode_pairs_k5, decode_pairs_k6,
-    };
+    const decode_packed_fn decode = decode_packed_find(span->g->k);
     size_t m = p->m, T = span->g->T, block_nbytes = tcq_geometry_block_words(span->g) * 4;
     _Alignas(64) int16_t y[BATCH_ROWS * TCQ_T_MAX] = {0};
     _Alignas(64) float state[BATCH_ROWS * TCQ_SMALL_M_MAX * STEP];
     memset(state, 0, sizeof(float) * BATCH_ROWS * m * STEP);
     for (size_t b = 0; b < span->g->cols / T; b++) {
-        decode[span->g->k - 1](y, span, span->rows + b * block_nbytes, rows);
+        struct pairs_run run = {
+            .block = span->rows + b * block_nbytes,
+            .row_nbytes = span->row_nbytes,
+            .ahead_nbytes = block_nbytes,
+            .rows = rows,
+            .steps = (unsigned)T / STEP,
+        };
+        decode(span->g->L == 16, y, &run, &span->decoder);
         multiply_block(state, m, y, span->view.pairs + b * m * T, span->view.steps + b * m, T);
     }
     float factors[BATCH_ROWS] = {0}, sums[BATCH_ROWS];

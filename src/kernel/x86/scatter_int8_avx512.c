@@ -7,9 +7,8 @@
  * of x; 510 * sum x is taken off in what the sums start from.  More vectors: y of
  * two rows are put side by side as int16, and vpdpwssd multiplies both at once.
  */
-#include "kernel/x86/avx512.h"
+#include "kernel/x86/avx512_pairs.h"
 
-#include "format/geometry.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
@@ -167,46 +166,6 @@ FEW_K(4)
 
 /* ---- more vectors --------------------------------------------------------------- */
 
-/* y of rows 2r and 2r+1 as the halves of a dword; a missing last row is zero. */
-TCQ_INLINE void decode_pairs(unsigned k, bool L16, int32_t *y, const struct work *work,
-                             unsigned rows)
-{
-    const struct decoder d = work->decoder;
-    const unsigned steps = work->steps, plain = steps - wrapped_steps(k);
-    const uint8_t *block = work->block;
-    for (unsigned r = 0; r < rows; r += 2, block += 2 * work->row_nbytes, y += TCQ_T_MAX) {
-        const uint8_t *next = block + (r + 1 < rows ? work->row_nbytes : 0);
-        prefetch_block(block + RUN_ROWS * work->row_nbytes, 2 * k * steps);
-        prefetch_block(next + RUN_ROWS * work->row_nbytes, 2 * k * steps);
-        for (unsigned step = 0; step < steps; step++) {
-            bool wrapped = step >= plain;
-            __m512i a = wrapped ? hash_step(k, L16, &d, block, step, steps, true)
-                                : hash_step(k, L16, &d, block, step, steps, false);
-            __m512i b = wrapped ? hash_step(k, L16, &d, next, step, steps, true)
-                                : hash_step(k, L16, &d, next, step, steps, false);
-            _mm512_storeu_si512(y + step * STEP,
-                                _mm512_mask_blend_epi16(0xaaaaaaaa, sum_bytes(a),
-                                                        _mm512_slli_epi32(sum_bytes(b), 16)));
-        }
-    }
-}
-
-#define DECODE_PAIRS(k)                                               \
-    static __attribute__((noinline)) void decode_pairs_k##k(          \
-        bool L16, int32_t *y, const struct work *work, unsigned rows) \
-    {                                                                 \
-        if (L16)                                                      \
-            decode_pairs(k, true, y, work, rows);                     \
-        else                                                          \
-            decode_pairs(k, false, y, work, rows);                    \
-    }
-DECODE_PAIRS(1)
-DECODE_PAIRS(2)
-DECODE_PAIRS(3)
-DECODE_PAIRS(4)
-DECODE_PAIRS(5)
-DECODE_PAIRS(6)
-
 /* integers += y * x over `pairs` pairs of rows, TILE steps, M vectors. */
 TCQ_INLINE void multiply_tile(size_t M, int32_t *integers, const int32_t *y, const uint32_t *x,
                               size_t x_stride, size_t pairs)
@@ -240,15 +199,19 @@ TCQ_INLINE void multiply_tile(size_t M, int32_t *integers, const int32_t *y, con
 /* The sums of one group. */
 static void batch_group(const struct tcq_geometry *g, struct work work, uint32_t m)
 {
-    static void (*const decode[])(bool, int32_t *, const struct work *, unsigned) = {
-        decode_pairs_k1, decode_pairs_k2, decode_pairs_k3,
-        decode_pairs_k4, decode_pairs_k5, decode_pairs_k6,
-    };
+    const decode_stacked_fn decode = decode_stacked_find(g->k);
     _Alignas(64) int32_t integers[TCQ_SMALL_M_MAX * TCQ_T_MAX], y[RUN_ROWS / 2 * TCQ_T_MAX];
     memset(integers, 0, m * TCQ_T_MAX * sizeof *integers);
     for (unsigned row = 0; row < work.rows; row += RUN_ROWS) {
         unsigned rows = work.rows - row < RUN_ROWS ? work.rows - row : RUN_ROWS;
-        decode[g->k - 1](g->L == 16, y, &work, rows);
+        struct pairs_run run = {
+            .block = work.block,
+            .row_nbytes = work.row_nbytes,
+            .ahead_nbytes = RUN_ROWS * work.row_nbytes,
+            .rows = rows,
+            .steps = work.steps,
+        };
+        decode(g->L == 16, y, TCQ_T_MAX, &run, &work.decoder, 0, work.steps);
         for (unsigned step = 0; step < work.steps; step += TILE) {
             size_t i = 0, at = step * STEP;
             for (; i + TILE <= m; i += TILE)
