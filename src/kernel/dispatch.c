@@ -4,22 +4,26 @@
  */
 #include "kernel/kernel.h"
 
-#define SMALL(operation, isa, op, needs, serves)                                                   \
+#define SMALL(operation, isa, op, needs, serves) \
     extern const struct tcq_small_kernel tcq_##operation##_##isa;
-#define EXPAND(operation, isa, op, needs, serves)                                                  \
+#define EXPAND(operation, isa, op, needs, serves) \
     extern const struct tcq_expand_kernel tcq_##operation##_##isa;
-#define GEMM(operation, isa, op, needs, serves)                                                    \
+#define GEMM(operation, isa, op, needs, serves) \
     extern const struct tcq_gemm_kernel tcq_##operation##_##isa;
+#define WIDE(operation, isa, op, needs, serves) \
+    extern const struct tcq_wide_kernel tcq_##operation##_##isa;
 #include "kernel/kernels.def"
 #undef SMALL
 #undef EXPAND
 #undef GEMM
+#undef WIDE
 
-#define VARIANT(member, operation, isa, op, needs, serves)                                         \
+#define VARIANT(member, operation, isa, op, needs, serves) \
     {#operation, #isa, op, needs, serves, {.member = &tcq_##operation##_##isa}},
 #define SMALL(...) VARIANT(small, __VA_ARGS__)
 #define EXPAND(...) VARIANT(expand, __VA_ARGS__)
 #define GEMM(...) VARIANT(gemm, __VA_ARGS__)
+#define WIDE(...) VARIANT(wide, __VA_ARGS__)
 
 static const struct tcq_kernel_variant variants[] = {
 #include "kernel/kernels.def"
@@ -34,6 +38,7 @@ const struct tcq_kernel_variant *tcq_kernels_all(size_t *count)
 void tcq_kernels_select(struct tcq_kernels *out, uint32_t cpu_flags,
                         const struct tcq_geometry *geometry)
 {
+    *out = (struct tcq_kernels){0};
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         const struct tcq_kernel_variant *v = &variants[i];
         if ((v->needs & ~cpu_flags) || (geometry && v->serves && !v->serves(geometry)) ||
@@ -57,6 +62,9 @@ void tcq_kernels_select(struct tcq_kernels *out, uint32_t cpu_flags,
             break;
         case TCQ_KERNEL_GEMM:
             out->gemm = v->kernel.gemm;
+            break;
+        case TCQ_KERNEL_WIDE:
+            out->wide = v->kernel.wide;
             break;
         case TCQ_KERNEL_OPERATION_COUNT:
             break;

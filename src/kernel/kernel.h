@@ -61,8 +61,7 @@ struct tcq_small_kernel {
      * 0..cols/T.  Axis 0 (scatter): for every column c of the blocks of T columns
      * in `blocks`, y[c] = the sum over the stored rows in `rows`, which begins at
      * a multiple of TCQ_INPUT_UNIT.  y is overwritten, not added to. */
-    void (*run)(const struct tcq_product *product, struct tcq_range rows,
-                struct tcq_range blocks);
+    void (*run)(const struct tcq_product *product, struct tcq_range rows, struct tcq_range blocks);
 };
 
 /* Packed to dense: stored rows `rows` and blocks `blocks`, contract `bf16` (BF16)
@@ -70,8 +69,8 @@ struct tcq_small_kernel {
  * elements. */
 struct tcq_expand_kernel {
     const char *name;
-    void (*run)(void *dst, enum tcq_dtype dtype, size_t dst_stride,
-                const struct tcq_tensor *tensor, struct tcq_range rows, struct tcq_range blocks);
+    void (*run)(void *dst, enum tcq_dtype dtype, size_t dst_stride, const struct tcq_tensor *tensor,
+                struct tcq_range rows, struct tcq_range blocks);
 };
 
 /* A dense bf16 product for expanded tiles: c[i*c_stride + j] += sum over l < depth
@@ -83,7 +82,25 @@ struct tcq_gemm_kernel {
     /* Scratch that `run` needs beside its arrays, aligned to 64. */
     size_t (*scratch_nbytes)(size_t m, size_t n, size_t depth);
     void (*run)(float *c, size_t c_stride, const uint16_t *a, size_t a_stride, const uint16_t *b,
-                size_t b_stride, uint32_t b_axis, size_t m, size_t n, size_t depth,
+                size_t b_stride, uint32_t b_axis, size_t m, size_t n, size_t depth, void *scratch);
+};
+
+/*
+ * Many vectors on the integers y: x is rounded to a grid of 16 bits, one step a
+ * vector and T inputs (step = max|x| / 16383; on axis 0 of x times the row's
+ * scale/d).  Sums over T inputs are exact integers, and the weights are not rounded
+ * at all, so the error is below that of weights in bf16 unless a group's largest |x|
+ * is 64 times the rest and meets weights of zero.  x must be finite.
+ * Its members are those of a small kernel, for any m.
+ */
+struct tcq_wide_kernel {
+    const char *name;
+    size_t (*prepared_nbytes)(const struct tcq_geometry *geometry, uint32_t m);
+    void (*prepare)(void *dst, const struct tcq_tensor *tensor, uint32_t m, const float *x,
+                    size_t x_stride, struct tcq_range in);
+    /* Scratch that one `run` of so many outputs needs, aligned to 64. */
+    size_t (*scratch_nbytes)(const struct tcq_geometry *geometry, uint32_t m, uint64_t outputs);
+    void (*run)(const struct tcq_product *product, struct tcq_range rows, struct tcq_range blocks,
                 void *scratch);
 };
 
@@ -92,6 +109,7 @@ struct tcq_kernels {
     const struct tcq_small_kernel *small[2][2]; /* [axis][enum tcq_activations] */
     const struct tcq_expand_kernel *expand;
     const struct tcq_gemm_kernel *gemm;
+    const struct tcq_wide_kernel *wide; /* NULL: expand, then gemm */
 };
 
 /* The best variant of each operation that needs no feature beyond cpu_flags: the
@@ -108,6 +126,7 @@ enum tcq_kernel_operation {
     TCQ_KERNEL_SCATTER_INT8,
     TCQ_KERNEL_EXPAND,
     TCQ_KERNEL_GEMM,
+    TCQ_KERNEL_WIDE,
     TCQ_KERNEL_OPERATION_COUNT
 };
 
@@ -115,12 +134,13 @@ struct tcq_kernel_variant {
     const char *operation; /* "reduce", "reduce_int8", ... */
     const char *isa;       /* "scalar", "avx2", "avx512", "neon" */
     enum tcq_kernel_operation op;
-    uint32_t needs; /* enum tcq_cpu_flag */
+    uint32_t needs;                                      /* enum tcq_cpu_flag */
     bool (*serves)(const struct tcq_geometry *geometry); /* NULL: every geometry */
     union {
         const struct tcq_small_kernel *small;
         const struct tcq_expand_kernel *expand;
         const struct tcq_gemm_kernel *gemm;
+        const struct tcq_wide_kernel *wide;
     } kernel;
 };
 

@@ -96,6 +96,23 @@ TCQ_INLINE __m512i sum_bytes(__m512i z)
     return _mm512_dpbusd_epi32(_mm512_set1_epi32(-TCQ_CODE_OFFSET), z, _mm512_set1_epi8(1));
 }
 
+/*
+ * sum + a . b, of int16 pairs and of unsigned with signed bytes.  As instructions,
+ * since gcc 12 copies the sum at every use of the intrinsics, to memory when there
+ * are many.
+ */
+TCQ_INLINE __m512i add_dot_words(__m512i sum, __m512i a, __m512i b)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
+TCQ_INLINE __m512i add_dot_bytes(__m512i sum, __m512i a, __m512i b)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
+    return sum;
+}
+
 /* Sixteen float32. */
 typedef __m512 v16;
 

@@ -66,30 +66,29 @@ TCQ_INLINE void decode_stacked(unsigned k, bool L16, int32_t *y, size_t y_stride
         for (unsigned s = 0; s < count; s++) {
             __m512i low = y_step(k, L16, &d, block, first + s, run->steps);
             __m512i high = y_step(k, L16, &d, next, first + s, run->steps);
-            _mm512_storeu_si512(
-                y + s * STEP,
-                _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16)));
+            _mm512_storeu_si512(y + s * STEP, _mm512_mask_blend_epi16(0xaaaaaaaa, low,
+                                                                      _mm512_slli_epi32(high, 16)));
         }
     }
 }
 
-#define DECODE(k)                                                                                  \
-    static __attribute__((noinline, unused)) void decode_packed_k##k(                              \
-        bool L16, int16_t *y, const struct pairs_run *run, const struct decoder *d)                \
-    {                                                                                              \
-        if (L16)                                                                                   \
-            decode_packed(k, true, y, run, d);                                                     \
-        else                                                                                       \
-            decode_packed(k, false, y, run, d);                                                    \
-    }                                                                                              \
-    static __attribute__((noinline, unused)) void decode_stacked_k##k(                             \
-        bool L16, int32_t *y, size_t y_stride, const struct pairs_run *run,                        \
-        const struct decoder *d, unsigned first, unsigned count)                                   \
-    {                                                                                              \
-        if (L16)                                                                                   \
-            decode_stacked(k, true, y, y_stride, run, d, first, count);                            \
-        else                                                                                       \
-            decode_stacked(k, false, y, y_stride, run, d, first, count);                           \
+#define DECODE(k)                                                                   \
+    static __attribute__((noinline, unused)) void decode_packed_k##k(               \
+        bool L16, int16_t *y, const struct pairs_run *run, const struct decoder *d) \
+    {                                                                               \
+        if (L16)                                                                    \
+            decode_packed(k, true, y, run, d);                                      \
+        else                                                                        \
+            decode_packed(k, false, y, run, d);                                     \
+    }                                                                               \
+    static __attribute__((noinline, unused)) void decode_stacked_k##k(              \
+        bool L16, int32_t *y, size_t y_stride, const struct pairs_run *run,         \
+        const struct decoder *d, unsigned first, unsigned count)                    \
+    {                                                                               \
+        if (L16)                                                                    \
+            decode_stacked(k, true, y, y_stride, run, d, first, count);             \
+        else                                                                        \
+            decode_stacked(k, false, y, y_stride, run, d, first, count);            \
     }
 DECODE(1)
 DECODE(2)
@@ -99,8 +98,7 @@ DECODE(5)
 DECODE(6)
 #undef DECODE
 
-typedef void (*decode_packed_fn)(bool, int16_t *, const struct pairs_run *,
-                                 const struct decoder *);
+typedef void (*decode_packed_fn)(bool, int16_t *, const struct pairs_run *, const struct decoder *);
 typedef void (*decode_stacked_fn)(bool, int32_t *, size_t, const struct pairs_run *,
                                   const struct decoder *, unsigned, unsigned);
 

@@ -122,9 +122,9 @@ TCQ_INLINE void single_steps(unsigned k, unsigned R, __m512i even[ROWS], __m512i
     for (unsigned r = 0; r < R; r++) {
         const uint8_t *p = block + r * span->row_nbytes;
         __m512i z = hash_step(k, false, &span->decoder, p, step, steps, false);
-        even[r] = _mm512_dpbusd_epi32(even[r], z, _mm512_loadu_si512(x + step * STEP));
+        even[r] = add_dot_bytes(even[r], z, _mm512_loadu_si512(x + step * STEP));
         z = hash_step(k, false, &span->decoder, p, step + 1, steps, last);
-        odd[r] = _mm512_dpbusd_epi32(odd[r], z, _mm512_loadu_si512(x + (step + 1) * STEP));
+        odd[r] = add_dot_bytes(odd[r], z, _mm512_loadu_si512(x + (step + 1) * STEP));
     }
 }
 
@@ -204,7 +204,7 @@ TCQ_INLINE void multiply_tile(size_t M, float *state, size_t m, const int16_t *y
             __m512i xi = _mm512_loadu_si512(x + i * T + j);
             TCQ_UNROLL
             for (size_t r = 0; r < TILE; r++)
-                acc[r][i] = _mm512_dpwssd_epi32(acc[r][i], yr[r], xi);
+                acc[r][i] = add_dot_words(acc[r][i], yr[r], xi);
         }
     }
     TCQ_UNROLL

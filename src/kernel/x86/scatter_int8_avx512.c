@@ -131,7 +131,7 @@ TCQ_INLINE void few_tile(unsigned k, unsigned M, unsigned count, bool last,
             __m512i z = hash_step(k, false, &work.decoder, block, first + s, work.steps, wrapped);
             TCQ_UNROLL
             for (unsigned i = 0; i < M; i++)
-                acc[i * count + s] = _mm512_dpbusd_epi32(
+                acc[i * count + s] = add_dot_bytes(
                     acc[i * count + s], z, _mm512_set1_epi32((int)work.x[i * work.x_stride + r]));
         }
     }
@@ -186,7 +186,7 @@ TCQ_INLINE void multiply_tile(size_t M, int32_t *integers, const int32_t *y, con
             __m512i xi = _mm512_set1_epi32((int)x[i * x_stride + r]);
             TCQ_UNROLL
             for (size_t v = 0; v < TILE; v++)
-                acc[i][v] = _mm512_dpwssd_epi32(acc[i][v], yv[v], xi);
+                acc[i][v] = add_dot_words(acc[i][v], yv[v], xi);
         }
     }
     TCQ_UNROLL
