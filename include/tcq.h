@@ -504,6 +504,7 @@ enum tcq_operation {
     TCQ_OPERATION_TILED,            /* reference, axis 1, bf16 weights */
     TCQ_OPERATION_SMALL,            /* fast, m 1..32 */
     TCQ_OPERATION_WIDE,             /* expand in tiles, then a bf16 product */
+    TCQ_OPERATION_WIDE_INT16,       /* fast: integer weights, x on a 16-bit grid */
     TCQ_OPERATION_COUNT
 };
 TCQ_API const char *tcq_operation_name(enum tcq_operation operation);

@@ -88,18 +88,23 @@ struct tcq_gemm_kernel {
 /*
  * Many vectors on the integers y: x is rounded to a grid of 16 bits, one step a
  * vector and T inputs (step = max|x| / 16383; on axis 0 of x times the row's
- * scale/d).  Sums over T inputs are exact integers, and the weights are not rounded
- * at all, so the error is below that of weights in bf16 unless a group's largest |x|
- * is 64 times the rest and meets weights of zero.  x must be finite.
- * Its members are those of a small kernel, for any m.
+ * scale/d), so each term errs by at most step/2 * |w|.  Sums over T inputs are
+ * exact integers and the weights are not rounded at all.  x must be finite.
  */
 struct tcq_wide_kernel {
     const char *name;
+
+    /* Bytes that `prepare` writes for m vectors, m >= 1. */
     size_t (*prepared_nbytes)(const struct tcq_geometry *geometry, uint32_t m);
+
+    /* As in a small kernel, but x begins at input in.begin. */
     void (*prepare)(void *dst, const struct tcq_tensor *tensor, uint32_t m, const float *x,
                     size_t x_stride, struct tcq_range in);
-    /* Scratch that one `run` of so many outputs needs, aligned to 64. */
+
+    /* Scratch that `run` of so many outputs needs, aligned to 64. */
     size_t (*scratch_nbytes)(const struct tcq_geometry *geometry, uint32_t m, uint64_t outputs);
+
+    /* As in a small kernel, but y begins at the first output of the range. */
     void (*run)(const struct tcq_product *product, struct tcq_range rows, struct tcq_range blocks,
                 void *scratch);
 };

@@ -16,14 +16,12 @@ struct span {
 };
 
 /* The bytes that m vectors of `length` reach over; false if that overflows. */
-static bool vectors_span(const struct tcq_vectors *v, uint64_t m, uint64_t length,
-                         struct span *out)
+static bool vectors_span(const struct tcq_vectors *v, uint64_t m, uint64_t length, struct span *out)
 {
     size_t last, count, nbytes;
     if (m > SIZE_MAX || !tcq_mul_size((size_t)m - 1, v->stride, &last) ||
         !tcq_add_size(last, (size_t)length, &count) ||
-        !tcq_mul_size(count, tcq_dtype_nbytes(v->dtype), &nbytes) ||
-        nbytes > (size_t)PTRDIFF_MAX)
+        !tcq_mul_size(count, tcq_dtype_nbytes(v->dtype), &nbytes) || nbytes > (size_t)PTRDIFF_MAX)
         return false;
     out->begin = (uintptr_t)v->data;
     return !__builtin_add_overflow(out->begin, nbytes, &out->end);
@@ -70,17 +68,23 @@ static void *advance(const struct tcq_vectors *v, uint64_t m)
 static void run_panels(struct tcq_pass *pass, uint64_t m, const struct tcq_vectors *y,
                        const struct tcq_vectors *x)
 {
-    uint32_t panel = tcq_linear_panel(pass->layers[0].linear, pass->operation);
+    enum tcq_operation operation = pass->operation;
+    uint32_t panel = tcq_linear_panel(pass->layers[0].linear, operation);
     bool fast = pass->layers[0].linear->options.numerics == TCQ_NUMERICS_FAST;
     void *scratch = tcq_context_acquire(pass->context);
     for (uint64_t first = 0; first < m; first += panel) {
         pass->m = m - first < panel ? (uint32_t)(m - first) : panel;
         pass->x = (struct tcq_vectors){advance(x, first), x->dtype, x->stride};
         pass->y = (struct tcq_vectors){advance(y, first), y->dtype, y->stride};
+        pass->operation = operation;
+        if (operation == TCQ_OPERATION_WIDE_INT16 && !tcq_pass_x_finite(pass))
+            pass->operation = TCQ_OPERATION_WIDE; /* there is no grid for these vectors */
         struct tcq_carve carve = {scratch, 0};
         tcq_pass_layout(pass, &carve);
         if (pass->operation == TCQ_OPERATION_SMALL)
             tcq_pass_run_small(pass);
+        else if (pass->operation == TCQ_OPERATION_WIDE_INT16)
+            tcq_pass_run_wide_int16(pass);
         else if (pass->operation == TCQ_OPERATION_WIDE && fast)
             tcq_pass_run_wide(pass);
         else
@@ -138,8 +142,8 @@ static enum tcq_status check_pair(const struct tcq_linear *gate, const struct tc
                              gate ? "up" : "gate");
     const struct tcq_geometry *g = &gate->tensor.geometry, *u = &up->tensor.geometry;
     if (g->axis != 1 || u->axis != 1)
-        return tcq_error_set(error, TCQ_ERROR_GEOMETRY,
-                             "gate/up needs axis 1, given %u and %u", g->axis, u->axis);
+        return tcq_error_set(error, TCQ_ERROR_GEOMETRY, "gate/up needs axis 1, given %u and %u",
+                             g->axis, u->axis);
     if (g->rows != u->rows || g->cols != u->cols)
         return tcq_error_set(error, TCQ_ERROR_GEOMETRY,
                              "gate is %" PRIu64 " x %" PRIu64 ", up is %" PRIu64 " x %" PRIu64

@@ -27,9 +27,13 @@ static size_t pass_scratch(const struct tcq_linear *linear, enum tcq_operation o
     pass.x.dtype = TCQ_DTYPE_F16;
     for (uint32_t l = 0; l < pass.layer_count; l++)
         pass.layers[l].linear = linear;
-    struct tcq_carve carve = {0};
+    struct tcq_carve carve = {0}, other = {0};
     tcq_pass_layout(&pass, &carve);
-    return carve.used;
+    if (operation == TCQ_OPERATION_WIDE_INT16) { /* where x is not finite */
+        pass.operation = TCQ_OPERATION_WIDE;
+        tcq_pass_layout(&pass, &other);
+    }
+    return carve.used > other.used ? carve.used : other.used;
 }
 
 static size_t expand_scratch(const struct tcq_linear *linear)
@@ -73,6 +77,9 @@ static enum tcq_status set_up(struct tcq_linear *linear, struct tcq_error *error
     bool fast = linear->options.numerics == TCQ_NUMERICS_FAST;
     tcq_kernels_select(&linear->kernels, fast ? tcq_context_cpu_flags(linear->context) : 0,
                        &linear->tensor.geometry);
+    if (linear->options.operation == TCQ_OPERATION_WIDE_INT16 && !linear->kernels.wide)
+        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
+                             "operation wide-int16 needs AVX-512 with VBMI and VNNI");
     snprintf(linear->wide_name, sizeof linear->wide_name, "%s+%s", linear->kernels.expand->name,
              linear->kernels.gemm->name);
     status = make_table(linear, error);
@@ -83,8 +90,8 @@ static enum tcq_status set_up(struct tcq_linear *linear, struct tcq_error *error
 }
 
 enum tcq_status tcq_linear_create(struct tcq_context *context, const struct tcq_tensor *tensor,
-                                  const struct tcq_linear_options *options,
-                                  struct tcq_linear **out, struct tcq_error *error)
+                                  const struct tcq_linear_options *options, struct tcq_linear **out,
+                                  struct tcq_error *error)
 {
     if (!context || !out)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "linear: %s is NULL",
@@ -149,12 +156,12 @@ const char *tcq_linear_kernel(const struct tcq_linear *linear, uint64_t m)
     case TCQ_OPERATION_TILED:
         return "reference_tiled";
     case TCQ_OPERATION_SMALL:
-        return linear->kernels
-            .small[linear->tensor.geometry.axis][linear->options.activations]
+        return linear->kernels.small[linear->tensor.geometry.axis][linear->options.activations]
             ->name;
+    case TCQ_OPERATION_WIDE_INT16:
+        return linear->kernels.wide->name;
     default:
-        return linear->options.numerics == TCQ_NUMERICS_FAST ? linear->wide_name
-                                                             : "reference_wide";
+        return linear->options.numerics == TCQ_NUMERICS_FAST ? linear->wide_name : "reference_wide";
     }
 }
 
@@ -210,9 +217,8 @@ static void expand_axis0_item(void *argument, size_t thread, size_t item)
     }
 }
 
-enum tcq_status tcq_linear_expand(const struct tcq_linear *linear, void *dst,
-                                  enum tcq_dtype dtype, size_t dst_stride,
-                                  struct tcq_error *error)
+enum tcq_status tcq_linear_expand(const struct tcq_linear *linear, void *dst, enum tcq_dtype dtype,
+                                  size_t dst_stride, struct tcq_error *error)
 {
     if (!linear || !dst)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "expand: %s is NULL",

@@ -82,6 +82,8 @@ void tcq_pass_layout(struct tcq_pass *pass, struct tcq_carve *carve);
 void tcq_pass_run_small(struct tcq_pass *pass);
 void tcq_pass_run_ordered(struct tcq_pass *pass); /* the reference operations */
 void tcq_pass_run_wide(struct tcq_pass *pass);
+void tcq_pass_run_wide_int16(struct tcq_pass *pass); /* needs a finite x */
+bool tcq_pass_x_finite(const struct tcq_pass *pass);
 
 /* x of the panel, inputs in.begin..in.end-1, to float32. */
 void tcq_pass_convert_x(const struct tcq_pass *pass, struct tcq_range in);

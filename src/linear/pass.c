@@ -56,6 +56,27 @@ static void divide(struct tcq_pass *pass)
     pass->block_groups = ceil_div(blocks, pass->item_blocks);
 }
 
+/* Prepared x, and a thread's chunk of x in float32 or sums. */
+static void layout_wide_int16(struct tcq_pass *pass, struct tcq_carve *carve)
+{
+    size_t m = pass->m, n = tcq_profile_cpu.wide_n, kernel = 0;
+    for (uint32_t l = 0; l < pass->layer_count; l++) {
+        const struct tcq_linear *linear = pass->layers[l].linear;
+        const struct tcq_wide_kernel *wide = linear->kernels.wide;
+        const struct tcq_geometry *g = &linear->tensor.geometry;
+        pass->layers[l].prepared = tcq_carve(carve, wide->prepared_nbytes(g, pass->m));
+        size_t need = wide->scratch_nbytes(g, pass->m, n);
+        kernel = need > kernel ? need : kernel;
+    }
+    struct tcq_carve chunk = {0}, sums = {0};
+    tcq_carve(&chunk, m * TCQ_INPUT_UNIT * sizeof(float));
+    tcq_carve(&sums, pass->layer_count * m * n * sizeof(float));
+    tcq_carve(&sums, kernel);
+    pass->thread_nbytes = chunk.used > sums.used ? chunk.used : sums.used;
+    pass->thread_scratch =
+        tcq_carve(carve, tcq_context_threads(pass->context) * pass->thread_nbytes);
+}
+
 static void layout_wide(struct tcq_pass *pass, struct tcq_carve *carve)
 {
     const struct tcq_profile *profile = &tcq_profile_cpu;
@@ -86,6 +107,10 @@ void tcq_pass_layout(struct tcq_pass *pass, struct tcq_carve *carve)
     divide(pass);
     size_t m = pass->m, in = (size_t)pass->in, out = (size_t)pass->out;
     bool fast = pass->layers[0].linear->options.numerics == TCQ_NUMERICS_FAST;
+    if (pass->operation == TCQ_OPERATION_WIDE_INT16) {
+        layout_wide_int16(pass, carve);
+        return;
+    }
     if (pass->operation == TCQ_OPERATION_WIDE && fast) {
         layout_wide(pass, carve);
         return;

@@ -20,6 +20,7 @@ static const char *const names[TCQ_OPERATION_COUNT] = {
     [TCQ_OPERATION_TILED] = "tiled",
     [TCQ_OPERATION_SMALL] = "small",
     [TCQ_OPERATION_WIDE] = "wide",
+    [TCQ_OPERATION_WIDE_INT16] = "wide-int16",
 };
 
 const char *tcq_operation_name(enum tcq_operation operation)
@@ -52,7 +53,7 @@ static enum tcq_status check_operation(enum tcq_operation operation, const struc
     bool reference = numerics == TCQ_NUMERICS_REFERENCE;
     if (operation == TCQ_OPERATION_AUTO || operation == TCQ_OPERATION_WIDE)
         return TCQ_OK;
-    if (operation == TCQ_OPERATION_SMALL)
+    if (operation == TCQ_OPERATION_SMALL || operation == TCQ_OPERATION_WIDE_INT16)
         return reference ? refuse(error, operation, "fast numerics") : TCQ_OK;
     if (!reference)
         return refuse(error, operation, "reference numerics");
@@ -75,8 +76,7 @@ enum tcq_status tcq_linear_check_options(const struct tcq_linear *linear, struct
 {
     const struct tcq_linear_options *o = &linear->options;
     if ((unsigned)o->numerics > TCQ_NUMERICS_REFERENCE)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "numerics %d is unknown",
-                             (int)o->numerics);
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "numerics %d is unknown", (int)o->numerics);
     if ((unsigned)o->operation >= TCQ_OPERATION_COUNT)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "operation %d is unknown",
                              (int)o->operation);
@@ -84,11 +84,12 @@ enum tcq_status tcq_linear_check_options(const struct tcq_linear *linear, struct
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "activations %d is unknown",
                              (int)o->activations);
     if (o->activations == TCQ_ACTIVATIONS_INT8 && o->numerics == TCQ_NUMERICS_REFERENCE)
+        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED, "int8 activations need fast numerics");
+    if (o->activations == TCQ_ACTIVATIONS_INT8 &&
+        (o->operation == TCQ_OPERATION_WIDE || o->operation == TCQ_OPERATION_WIDE_INT16))
         return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                             "int8 activations need fast numerics");
-    if (o->activations == TCQ_ACTIVATIONS_INT8 && o->operation == TCQ_OPERATION_WIDE)
-        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                             "int8 activations need operation small, given wide");
+                             "int8 activations need operation small, given %s",
+                             tcq_operation_name(o->operation));
     return check_operation(o->operation, &linear->tensor.geometry, o->numerics, error);
 }
 
@@ -126,10 +127,11 @@ enum tcq_operation tcq_linear_select(const struct tcq_linear *linear, uint64_t m
     }
     if (o->operation == TCQ_OPERATION_AUTO && o->numerics == TCQ_NUMERICS_REFERENCE)
         return select_reference(&linear->tensor.geometry, m);
-    if (o->operation == TCQ_OPERATION_AUTO)
-        return m <= tcq_profile_cpu.small_m || o->activations == TCQ_ACTIVATIONS_INT8
-                   ? TCQ_OPERATION_SMALL
-                   : TCQ_OPERATION_WIDE;
+    if (o->operation == TCQ_OPERATION_AUTO) {
+        if (m <= tcq_profile_cpu.small_m || o->activations == TCQ_ACTIVATIONS_INT8)
+            return TCQ_OPERATION_SMALL;
+        return linear->kernels.wide ? TCQ_OPERATION_WIDE_INT16 : TCQ_OPERATION_WIDE;
+    }
     uint32_t m_max = operation_m_max(o->operation);
     if (m_max && m > m_max) {
         tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
@@ -143,5 +145,6 @@ enum tcq_operation tcq_linear_select(const struct tcq_linear *linear, uint64_t m
 uint32_t tcq_linear_panel(const struct tcq_linear *linear, enum tcq_operation operation)
 {
     bool fast = linear->options.numerics == TCQ_NUMERICS_FAST;
-    return operation == TCQ_OPERATION_WIDE && fast ? tcq_profile_cpu.wide_m : TCQ_SMALL_M_MAX;
+    bool wide = operation == TCQ_OPERATION_WIDE || operation == TCQ_OPERATION_WIDE_INT16;
+    return wide && fast ? tcq_profile_cpu.wide_m : TCQ_SMALL_M_MAX;
 }

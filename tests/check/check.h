@@ -33,6 +33,7 @@ struct random check_case(struct check *check, const char *format, ...)
 void check_small(struct check *check);
 void check_expand(struct check *check);
 void check_gemm(struct check *check);
+void check_wide(struct check *check);
 /* Every kind of corruption that the harness claims to find, planted; returns the
  * number that went unnoticed. */
 int check_self_test(uint64_t seed);

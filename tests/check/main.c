@@ -89,6 +89,9 @@ static void run_variant(struct check *check)
     case TCQ_KERNEL_GEMM:
         check_gemm(check);
         break;
+    case TCQ_KERNEL_WIDE:
+        check_wide(check);
+        break;
     default:
         check_small(check);
     }

@@ -16,6 +16,7 @@ enum bench_op {
     BENCH_REFERENCE, /* the same with reference numerics */
     BENCH_SMALL,
     BENCH_WIDE,
+    BENCH_WIDE_INT16,
     BENCH_REDUCE,
     BENCH_SCATTER,
     BENCH_SCATTER_BALANCED,

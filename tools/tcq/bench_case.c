@@ -14,8 +14,9 @@
 #include "kernel/kernel.h"
 
 const char *const bench_op_names[BENCH_OP_COUNT] = {
-    "auto",    "reference",     "small",  "wide",    "reduce",   "scatter", "scatter-balanced",
-    "scatter-table", "split-k", "tiled", "gate-up", "expand"};
+    "auto",    "reference",        "small",         "wide",    "wide-int16", "reduce",
+    "scatter", "scatter-balanced", "scatter-table", "split-k", "tiled",      "gate-up",
+    "expand"};
 
 enum { CHECKED_OUTPUTS = 8 };
 
@@ -83,6 +84,7 @@ static struct tcq_linear_options options_of(const struct bench_case *which)
     static const enum tcq_operation forced[BENCH_OP_COUNT] = {
         [BENCH_SMALL] = TCQ_OPERATION_SMALL,
         [BENCH_WIDE] = TCQ_OPERATION_WIDE,
+        [BENCH_WIDE_INT16] = TCQ_OPERATION_WIDE_INT16,
         [BENCH_REDUCE] = TCQ_OPERATION_REDUCE,
         [BENCH_SCATTER] = TCQ_OPERATION_SCATTER,
         [BENCH_SCATTER_BALANCED] = TCQ_OPERATION_SCATTER_BALANCED,
@@ -160,7 +162,7 @@ struct expected {
 };
 
 static struct expected expect(const struct bench *bench, const struct bench_case *which,
-                              const uint32_t *words, bool bf16, uint32_t i, uint64_t o)
+                              const struct tcq_linear *layer, const uint32_t *words, bool bf16, uint32_t i, uint64_t o)
 {
     const struct tcq_geometry *g = &which->geometry;
     uint64_t in = tcq_geometry_in(g);
@@ -184,6 +186,8 @@ static struct expected expect(const struct bench *bench, const struct bench_case
         /* half a step of at most largest/127 an input, errors adding like a random
          * walk: eight times its deviation with weights of RMS 1 * scale 2^-5 */
         slack += 8 * largest / 254 / 1.7 * sqrt((double)in) * 0x1p-5;
+    if (tcq_linear_operation(layer, which->m) == TCQ_OPERATION_WIDE_INT16)
+        slack += 8 * largest / 32766 / 1.7 * sqrt((double)in) * 0x1p-5; /* likewise */
     return (struct expected){sum, slack};
 }
 
@@ -205,7 +209,7 @@ bool bench_layers_check(struct bench_layers *layers, const struct bench *bench,
     for (uint64_t n = 0; n < CHECKED_OUTPUTS; n++) {
         uint32_t i = (uint32_t)(mix(n + 1) % which->m);
         uint64_t o = n == 0 ? out - 1 : mix(n + 100) % out;
-        struct expected e = expect(bench, which, bench->arena, bf16, i, o);
+        struct expected e = expect(bench, which, layers->copies[0], bench->arena, bf16, i, o);
         double got = (double)((const float *)(const void *)bench->y)[i * out + o];
         if (!(fabs(got - e.value) <= e.slack)) {
             cli_message("%s: output %d of vector %u is %.9g, float64 gives %.9g, bound %.3g",

@@ -482,8 +482,8 @@ const struct cli_command cmd_bench = {
     .summary = "Measure layers on packed weights beside the machine's limits",
     .usage = "[OPTION...]",
     .details =
-        "Operations: auto, small, wide, gate-up, expand, encode; with reference numerics:\n"
-        "reference, reduce, scatter, scatter-balanced, scatter-table, split-k, tiled.\n"
+        "Operations: auto, small, wide, wide-int16, gate-up, expand, encode; with reference\n"
+        "numerics: reference, reduce, scatter, scatter-balanced, scatter-table, split-k, tiled.\n"
         "Default shapes: 17408x5120 and 5120x17408.\n\n"
         "Weights are random and lie in 1 GiB of memory, so that no call finds them in a\n"
         "cache. Every case is first checked against float64, then measured in turns with\n"

@@ -113,7 +113,7 @@ static void prepare(void *dst, const struct tcq_tensor *tensor, uint32_t m, cons
             float scaled[TCQ_T_MAX] = {0};
             int16_t q[TCQ_T_MAX];
             for (size_t j = 0; i < m && j < count; j++)
-                scaled[j] = x[i * x_stride + first + j] * factors[j];
+                scaled[j] = x[i * x_stride + (first - in.begin) + j] * factors[j];
             view.steps[group * lanes + i] = quantize(q, scaled, g->T);
             if (g->axis)
                 put_lane(&view, g, group, i, q);
@@ -195,7 +195,7 @@ static void reduce_finish(const struct tcq_product *p, const float *sums, size_t
         for (size_t i = 0; i < p->m; i++) {
             for (size_t j = 0; j < count; j++)
                 column[j] = sums[(r + j) * lanes + i] * factors[j];
-            memcpy(p->y + i * p->y_stride + row + r, column, count * sizeof(float));
+            memcpy(p->y + i * p->y_stride + r, column, count * sizeof(float));
         }
     }
 }
@@ -276,7 +276,7 @@ static void scatter(const struct tcq_product *p, struct tcq_range rows, struct t
     const decode_stacked_fn decode = decode_stacked_find(g->k);
     _Alignas(64) int32_t weights[TCQ_T_MAX / 2 * WIDTH];
     for (size_t i = 0; i < p->m; i++)
-        memset(p->y + i * p->y_stride + blocks.begin * g->T, 0,
+        memset(p->y + i * p->y_stride, 0,
                (blocks.end - blocks.begin) * g->T * sizeof(float));
     for (uint64_t row = rows.begin; row < rows.end; row += g->T)
         for (uint64_t block = blocks.begin; block < blocks.end; block++) {
@@ -294,12 +294,12 @@ static void scatter(const struct tcq_product *p, struct tcq_range rows, struct t
             run.ahead_nbytes = 16 * run.row_nbytes;
             for (unsigned step = 0; step < run.steps; step += TILE_B) {
                 decode(g->L == 16, weights, WIDTH, &run, &decoder, step, TILE_B);
-                scatter_panel(p, &view, p->y + block * g->T + step * STEP, weights, group);
+                scatter_panel(p, &view, p->y + (block - blocks.begin) * g->T + step * STEP, weights, group);
             }
         }
     for (size_t i = 0; i < p->m; i++)
         for (uint64_t block = blocks.begin; block < blocks.end; block++)
-            put_outputs(p->y + i * p->y_stride + block * g->T, g);
+            put_outputs(p->y + i * p->y_stride + (block - blocks.begin) * g->T, g);
 }
 
 /* ---- either ---------------------------------------------------------------------- */
