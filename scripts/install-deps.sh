@@ -31,7 +31,7 @@ done
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || {
-        echo "missing packages, and neither root nor sudo to install them: ${missing[*]}" >&2
+        echo "missing packages, and neither root nor sudo to install them: apt-get install ${missing[*]}" >&2
         exit 1
     }
     as_root=(sudo)

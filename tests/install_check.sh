@@ -33,8 +33,7 @@ cmake --build "$work/build" >/dev/null
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name tcq.pc)")
 export PKG_CONFIG_PATH
 libdir=$(dirname "$PKG_CONFIG_PATH")
-# The installed prefix replaces the one that the build was configured with.
-flags() { pkg-config --define-variable=prefix="$work/prefix" "$@" tcq; }
+flags() { pkg-config "$@" tcq; }
 cc "$work/program/main.c" $(flags --cflags --libs) -o "$work/shared"
 LD_LIBRARY_PATH=$libdir "$work/shared" | grep -q "^$expected"
 cc "$work/program/main.c" $(flags --cflags) "$libdir/libtcq.a" \
