@@ -17,7 +17,7 @@
 enum {
     ROUNDS_MIN = 3,
     ROUNDS_MAX = 11,
-    DENSE_ROWS = 64,      /* rows that a thread takes at a time */
+    DENSE_ROWS = 256,     /* rows that a thread takes at a time */
     DENSE_DEPTH = 1024,   /* of the tiled product */
     LIMIT_PARTS = 4,      /* the arena is read a quarter at a time */
     SCALAR_MACS = 24000000 /* work of the comparison with plain C, per thread */
