@@ -149,9 +149,10 @@ static void reference_on_cpu(const struct tcq_reference_product *p, enum tcq_ope
         break;
     default:
         tcq_reference_scatter(p, splits,
-                              operation == TCQ_OPERATION_SCATTER            ? TCQ_SCATTER_GENERIC
-                              : operation == TCQ_OPERATION_SCATTER_BALANCED ? TCQ_SCATTER_BALANCED
-                                                                            : TCQ_SCATTER_BALANCED_TABLE,
+                              operation == TCQ_OPERATION_SCATTER ? TCQ_SCATTER_GENERIC
+                              : operation == TCQ_OPERATION_SCATTER_BALANCED
+                                  ? TCQ_SCATTER_BALANCED
+                                  : TCQ_SCATTER_BALANCED_TABLE,
                               table, 0, blocks);
     }
 }
@@ -189,8 +190,7 @@ static void check_reference(struct tcq_geometry g, enum tcq_operation operation,
     layer_free(&l);
 }
 
-static void check_gate_up(uint32_t k_gate, uint32_t k_up, enum tcq_swiglu tail,
-                          enum tcq_dtype type)
+static void check_gate_up(uint32_t k_gate, uint32_t k_up, enum tcq_swiglu tail, enum tcq_dtype type)
 {
     enum { M = 3, ROWS = 70, COLS = 768 };
     struct tcq_error error = {0};
@@ -292,11 +292,11 @@ static void check_encoder(struct tcq_context *context, uint32_t k, uint32_t T)
     float *src = allocate(ROWS * COLS * 4);
     for (size_t i = 0; i < ROWS * COLS; i++)
         src[i] = random_normal() * 0.02f;
-    memset(src, 0, COLS * 4);                              /* a row of zeros */
-    src[COLS + 5] = 3.0f;                                  /* an outlier */
+    memset(src, 0, COLS * 4); /* a row of zeros */
+    src[COLS + 5] = 3.0f;     /* an outlier */
     for (size_t i = 0; i < COLS; i++) {
-        src[2 * COLS + i] = i % 3 ? 0.25f : -0.25f;        /* ties */
-        src[3 * COLS + i] *= 0x1p-26f;                     /* a scale that underflows */
+        src[2 * COLS + i] = i % 3 ? 0.25f : -0.25f; /* ties */
+        src[3 * COLS + i] *= 0x1p-26f;              /* a scale that underflows */
     }
     struct tcq_encoder *encoder = NULL;
     const struct tcq_encoder_options options = {.k = k, .T = T};
@@ -309,15 +309,33 @@ static void check_encoder(struct tcq_context *context, uint32_t k, uint32_t T)
     float *d_src = to_gpu(src, ROWS * COLS * 4);
     uint32_t *d_words = to_gpu(got, words * 4), *d_bad = to_gpu(&bad_row, 4);
     uint16_t *d_scales = to_gpu(want_scales, sizeof want_scales);
-    must(tcq_cuda_encode(gpu, d_words, d_scales, d_bad, d_src, COLS, ROWS, COLS, k, T, NULL, &error),
-         &error);
+    must(
+        tcq_cuda_encode(gpu, d_words, d_scales, d_bad, d_src, COLS, ROWS, COLS, k, T, NULL, &error),
+        &error);
     must(tcq_cuda_wait(gpu, NULL, &error), &error);
     must(tcq_cuda_download(gpu, got, d_words, words * 4, &error), &error);
     must(tcq_cuda_download(gpu, got_scales, d_scales, sizeof got_scales, &error), &error);
     must(tcq_cuda_download(gpu, &bad_row, d_bad, 4, &error), &error);
-    report(bad_row == UINT32_MAX && !memcmp(want_scales, got_scales, sizeof want_scales),
-           "scales", &g, 0);
+    report(bad_row == UINT32_MAX && !memcmp(want_scales, got_scales, sizeof want_scales), "scales",
+           &g, 0);
     report(!memcmp(want, got, words * 4), "encoder", &g, 0);
+    struct tcq_cuda_encoder *on_gpu = NULL; /* host to host, in two calls of other sizes */
+    memset(got, 0, words * 4);
+    memset(got_scales, 0, sizeof got_scales);
+    must(tcq_cuda_encoder_create(gpu, &options, &on_gpu, &error), &error);
+    must(tcq_cuda_encode_rows(on_gpu, got, got_scales, src, 2, COLS, COLS, NULL, NULL, &error),
+         &error);
+    must(tcq_cuda_encode_rows(on_gpu, got + words / ROWS * 2, got_scales + 2, src + 2 * COLS,
+                              ROWS - 2, COLS, COLS, NULL, NULL, &error),
+         &error);
+    report(!memcmp(want_scales, got_scales, sizeof want_scales) && !memcmp(want, got, words * 4),
+           "encoder, host to host", &g, 0);
+    src[7 * COLS + 3] = INFINITY;
+    report(tcq_cuda_encode_rows(on_gpu, got, got_scales, src, ROWS, COLS, COLS, NULL, NULL,
+                                &error) == TCQ_ERROR_VALUE &&
+               strstr(error.message, "row 7, column 3"),
+           "encoder, a weight that is infinite", &g, 0);
+    tcq_cuda_encoder_destroy(on_gpu);
     void *device[] = {d_src, d_words, d_bad, d_scales};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         tcq_cuda_free(gpu, device[i]);

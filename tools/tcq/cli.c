@@ -17,6 +17,7 @@ static const struct {
 } common_options[] = {
     {CLI_THREADS, {CLI_KEY_COMMON + 1, "threads", "N", "threads to use (default: all processors)"}},
     {CLI_CPU, {CLI_KEY_COMMON + 2, "cpu", "SET", "instruction set: scalar, avx2, avx512, neon"}},
+    {CLI_DEVICE, {CLI_KEY_COMMON + 4, "device", "NAME", "cpu (the default), or cuda: an NVIDIA GPU"}},
     {CLI_JSON, {CLI_KEY_COMMON + 3, "json", NULL, "print JSON"}},
     {CLI_QUIET, {'q', "quiet", NULL, "no progress and no notes; errors only"}},
     {~0u, {'h', "help", NULL, "print this help"}},
@@ -194,6 +195,11 @@ static int set_common(const struct cli_command *command, struct cli_args *args, 
         return cli_parse_u32("--threads", value, 1, 4096, &args->threads);
     case CLI_KEY_COMMON + 2:
         return set_cpu(args, value);
+    case CLI_KEY_COMMON + 4:
+        args->cuda = !strcmp(value, "cuda");
+        return args->cuda || !strcmp(value, "cpu")
+                   ? CLI_CONTINUE
+                   : cli_usage("--device '%s': expected cpu or cuda", value);
     default:
         args->json = true;
         return CLI_CONTINUE;

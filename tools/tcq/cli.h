@@ -41,7 +41,8 @@ enum cli_common {
     CLI_JSON = 1u << 0,    /* --json */
     CLI_QUIET = 1u << 1,   /* -q, --quiet */
     CLI_THREADS = 1u << 2, /* --threads N */
-    CLI_CPU = 1u << 3      /* --cpu scalar|avx2|avx512|neon */
+    CLI_CPU = 1u << 3,     /* --cpu scalar|avx2|avx512|neon */
+    CLI_DEVICE = 1u << 4   /* --device cpu|cuda */
 };
 
 struct cli_command {
@@ -60,6 +61,7 @@ struct cli_args {
     uint32_t threads; /* 0: as many as there are processors */
     bool limit_cpu;
     uint32_t cpu_flags;
+    bool cuda; /* --device cuda */
     char **operands;
     int operand_count;
 };

@@ -222,6 +222,6 @@ const struct cli_command cmd_quantize = {
                "DIR gets the weights, config.json and the source's other files.  It appears\n"
                "when it is complete: until then everything is in DIR.partial.",
     .options = option_list,
-    .common = CLI_JSON | CLI_QUIET | CLI_THREADS | CLI_CPU,
+    .common = CLI_JSON | CLI_QUIET | CLI_THREADS | CLI_CPU | CLI_DEVICE,
     .run = run,
 };

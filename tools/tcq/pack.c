@@ -15,17 +15,47 @@
 
 /* ---- Encoders ---- */
 
+bool pack_on_gpu(const struct pack *pack, const struct tcq_geometry *geometry)
+{
+    return pack->gpu && geometry->L == 12;
+}
+
+uint64_t pack_chunk_weights(const struct pack *pack)
+{
+    return pack->gpu ? PACK_CHUNK_WEIGHTS_GPU
+                     : (uint64_t)PACK_CHUNK_WEIGHTS * tcq_context_threads(pack->context);
+}
+
 struct tcq_encoder **pack_encoder(struct pack *pack, const struct tcq_geometry *geometry)
 {
     return &pack->encoders[geometry->k - 1][geometry->T == 64 ? 0 : geometry->T == 128 ? 1 : 2];
 }
 
+static int open_gpu(struct pack *pack, enum tcq_scale_rule scale)
+{
+    struct tcq_error error = {0};
+    if (!pack->args->cuda)
+        return CLI_CONTINUE;
+    if (scale != TCQ_SCALE_RMS)
+        return cli_usage("--device cuda: the GPU has the scale rule rms only");
+    if (gpu_open(&pack->gpu, &error) != TCQ_OK)
+        return cli_fail(NULL, &error);
+    if (!pack->args->quiet)
+        cli_message("encoding on %s", gpu_name(pack->gpu));
+    return CLI_CONTINUE;
+}
+
 static int create_encoders(struct pack *pack, enum tcq_scale_rule scale)
 {
+    bool said = false;
     for (size_t i = 0; i < pack->plan->count; i++) {
         const struct plan_entry *entry = &pack->plan->entries[i];
-        if (entry->action != PLAN_PACK)
+        if (entry->action != PLAN_PACK || pack_on_gpu(pack, &entry->geometry))
             continue;
+        if (pack->gpu && !said)
+            cli_message("'%s' has L = %u: the GPU encodes L = 12 only, the CPU takes it",
+                        entry->tensor->name, entry->geometry.L);
+        said = true;
         struct tcq_encoder **slot = pack_encoder(pack, &entry->geometry);
         struct tcq_encoder_options options = {
             .k = entry->geometry.k, .L = entry->geometry.L, .T = entry->geometry.T, .scale = scale};
@@ -42,7 +72,9 @@ int pack_create(struct pack *pack, const struct tcq_source *source, const struct
                 enum tcq_scale_rule scale, struct tcq_context *context, const struct cli_args *args)
 {
     *pack = (struct pack){.source = source, .plan = plan, .context = context, .args = args};
-    int code = create_encoders(pack, scale);
+    int code = open_gpu(pack, scale);
+    if (code == CLI_CONTINUE)
+        code = create_encoders(pack, scale);
     if (code == CLI_CONTINUE)
         code = output_list_make(&pack->list, plan);
     if (code != CLI_CONTINUE)
@@ -55,6 +87,7 @@ void pack_destroy(struct pack *pack)
     for (size_t k = 0; k < TCQ_K_MAX; k++)
         for (size_t t = 0; t < 3; t++)
             tcq_encoder_destroy(pack->encoders[k][t]);
+    gpu_close(pack->gpu);
     output_list_free(&pack->list);
     *pack = (struct pack){0};
 }
@@ -68,7 +101,7 @@ uint64_t pack_memory_nbytes(const struct pack *pack)
         for (size_t t = 0; t < 3; t++)
             if (pack->encoders[k][t])
                 total += tcq_encoder_nbytes(pack->encoders[k][t]);
-    uint64_t chunk = (uint64_t)PACK_CHUNK_WEIGHTS * tcq_context_threads(pack->context);
+    uint64_t chunk = pack_chunk_weights(pack);
     for (size_t i = 0; i < pack->plan->count; i++) {
         const struct plan_entry *entry = &pack->plan->entries[i];
         if (entry->action != PLAN_PACK)

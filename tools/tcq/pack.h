@@ -6,6 +6,7 @@
 #ifndef TCQ_PACK_H
 #define TCQ_PACK_H
 
+#include "gpu.h"
 #include "output_list.h"
 #include "pipeline.h"
 #include "plan.h"
@@ -13,6 +14,9 @@
 /* Weights of one chunk for every thread: large enough that the threads' rows
  * end together within a percent, small enough to keep memory low (4 MiB). */
 enum { PACK_CHUNK_WEIGHTS = 1 << 20 };
+/* On a GPU, which takes pieces of 2^20: 16 of them, so that the first and the last,
+ * whose copies nothing hides, are few. */
+enum { PACK_CHUNK_WEIGHTS_GPU = 16 << 20 };
 
 struct pack {
     const struct tcq_source *source;
@@ -20,6 +24,7 @@ struct pack {
     struct tcq_context *context;
     const struct cli_args *args;
     struct tcq_encoder *encoders[TCQ_K_MAX][3]; /* see pack_encoder; NULL: not needed */
+    struct gpu *gpu;                            /* with --device cuda: encodes where L is 12 */
     struct output_list list;                    /* what comes of the plan */
 };
 
@@ -30,6 +35,10 @@ int pack_create(struct pack *pack, const struct tcq_source *source, const struct
                 const struct cli_args *args);
 void pack_destroy(struct pack *pack);
 
+/* Weights of one chunk. */
+uint64_t pack_chunk_weights(const struct pack *pack);
+/* Whether the GPU encodes tensors of that geometry. */
+bool pack_on_gpu(const struct pack *pack, const struct tcq_geometry *geometry);
 /* The encoder for the k and T of geometry. */
 struct tcq_encoder **pack_encoder(struct pack *pack, const struct tcq_geometry *geometry);
 /* Bytes that pack_run needs at most, beside the mapped source. */

@@ -78,7 +78,7 @@ static void job_free(struct job *job)
 
 static uint64_t chunk_rows(const struct run *run, uint64_t rows, uint64_t cols)
 {
-    uint64_t weights = (uint64_t)PACK_CHUNK_WEIGHTS * tcq_context_threads(run->pack->context);
+    uint64_t weights = pack_chunk_weights(run->pack);
     uint64_t count = weights / (cols ? cols : 1);
     count = count ? count : 1;
     return count < rows ? count : rows;
@@ -237,12 +237,16 @@ static enum tcq_status interleave(struct job *job, struct tcq_error *error)
 static enum pipeline_result encode(struct run *run, struct job *job)
 {
     const struct tcq_geometry *g = &job->entry->geometry;
-    struct tcq_encoder *encoder = *pack_encoder(run->pack, g);
     struct encode_progress progress = {run, job};
     struct tcq_error error = {0};
-    enum tcq_status status =
-        tcq_encode_rows(encoder, job->words, job->scales, job->values, job->row_count, g->cols,
-                        (size_t)g->cols, on_progress, &progress, &error);
+    enum tcq_status status;
+    if (pack_on_gpu(run->pack, g))
+        status = gpu_encode_rows(run->pack->gpu, g, job->words, job->scales, job->values,
+                                 job->row_count, on_progress, &progress, &error);
+    else
+        status = tcq_encode_rows(*pack_encoder(run->pack, g), job->words, job->scales, job->values,
+                                 job->row_count, g->cols, (size_t)g->cols, on_progress, &progress,
+                                 &error);
     if (status == TCQ_OK && g->layout == TCQ_LAYOUT_INTERLEAVED)
         status = interleave(job, &error);
     if (status != TCQ_OK) {

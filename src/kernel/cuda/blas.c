@@ -32,10 +32,10 @@ static void *symbol(const struct blas *blas, const char *name, bool *missing)
 }
 
 /* ISO C has no cast from data to function pointers; POSIX's way is a copy. */
-#define BIND(blas, function, name)                           \
-    do {                                                     \
-        void *address_ = symbol(blas, name, &missing);       \
-        memcpy(&(function), &address_, sizeof address_);     \
+#define BIND(blas, function, name)                       \
+    do {                                                 \
+        void *address_ = symbol(blas, name, &missing);   \
+        memcpy(&(function), &address_, sizeof address_); \
     } while (0)
 
 static enum tcq_status bind(struct blas *blas, struct tcq_error *error)
@@ -67,8 +67,9 @@ enum tcq_status blas_open(struct blas **out, void *d_workspace, size_t workspace
     enum tcq_status status =
         blas->library
             ? bind(blas, error)
-            : tcq_error_set(error, TCQ_ERROR_DEVICE,
-                            "more than 32 vectors need cuBLAS: libcublas.so.13, .12, .11 not found");
+            : tcq_error_set(
+                  error, TCQ_ERROR_DEVICE,
+                  "more than 32 vectors need cuBLAS: libcublas.so.13, .12, .11 not found");
     blas->workspace = d_workspace;
     blas->workspace_nbytes = workspace_nbytes;
     if (status != TCQ_OK) {
@@ -101,8 +102,8 @@ enum tcq_status blas_multiply(struct blas *blas, const struct blas_product *p, c
         status = blas->gemm(blas->handle, p->transposed ? OP_N : OP_T, OP_N, (int)p->outputs,
                             (int)p->m, (int)p->depth, &one, p->w, TYPE_R_16BF, (int)p->w_stride,
                             p->x, TYPE_R_16BF, (int)p->x_stride, &p->beta, p->c,
-                            p->c_type == TCQ_DTYPE_F32 ? TYPE_R_32F : TYPE_R_16BF,
-                            (int)p->c_stride, COMPUTE_32F, ALGO_DEFAULT);
+                            p->c_type == TCQ_DTYPE_F32 ? TYPE_R_32F : TYPE_R_16BF, (int)p->c_stride,
+                            COMPUTE_32F, ALGO_DEFAULT);
     return status ? tcq_error_set(error, TCQ_ERROR_DEVICE, "cublasGemmEx: status %d", status)
                   : TCQ_OK;
 }

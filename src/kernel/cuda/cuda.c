@@ -15,10 +15,10 @@
 #include "kernel/reference/reference.h"
 
 enum {
-    INPUT_LENGTH_MAX = 131072,  /* of a vector, for the fast kernels */
-    TILES_MAX = 65536,          /* of 256 outputs, likewise */
-    SMALL_M_MAX = 32,           /* of one pass */
-    SMALL_M_MAX_AXIS1 = 64,     /* two passes beat expanding: 80 us against 115, H200 */
+    INPUT_LENGTH_MAX = 131072,       /* of a vector, for the fast kernels */
+    TILES_MAX = 65536,               /* of 256 outputs, likewise */
+    SMALL_M_MAX = 32,                /* of one pass */
+    SMALL_M_MAX_AXIS1 = 64,          /* two passes beat expanding: 80 us against 115, H200 */
     BLAS_WORKSPACE_NBYTES = 32 << 20 /* what NVIDIA recommends for Hopper */
 };
 
@@ -32,7 +32,7 @@ struct tcq_cuda {
     void *workspace;
     size_t workspace_nbytes, nbytes;
     void *blas_workspace;
-    struct blas *blas;          /* NULL: why is in no_blas */
+    struct blas *blas; /* NULL: why is in no_blas */
     struct tcq_error no_blas;
 };
 
@@ -63,7 +63,8 @@ static enum tcq_status device_open(struct tcq_cuda *cuda, struct tcq_error *erro
         return tcq_error_set(error, TCQ_ERROR_DEVICE,
                              "%s has compute capability %d.%d, 8.0 or newer is needed", p.name,
                              p.major, p.minor);
-    memcpy(cuda->name, p.name, sizeof cuda->name < sizeof p.name ? sizeof cuda->name : sizeof p.name);
+    memcpy(cuda->name, p.name,
+           sizeof cuda->name < sizeof p.name ? sizeof cuda->name : sizeof p.name);
     cuda->name[sizeof cuda->name - 1] = '\0';
     cuda->multiprocessors = (uint32_t)p.multiProcessorCount;
     return TCQ_OK;
@@ -83,8 +84,8 @@ static enum tcq_status memory_open(struct tcq_cuda *cuda, struct tcq_error *erro
 {
     size_t partial = (size_t)cuda->multiprocessors * 2 * 256 * FAST_COLUMNS_MAX * sizeof(float);
     size_t tickets = (TILES_MAX + (size_t)cuda->multiprocessors * 16) * sizeof(uint32_t);
-    enum tcq_status status = take(
-        cuda, &cuda->inputs, fast_inputs_nbytes(INPUT_LENGTH_MAX, FAST_COLUMNS_MAX), error);
+    enum tcq_status status =
+        take(cuda, &cuda->inputs, fast_inputs_nbytes(INPUT_LENGTH_MAX, FAST_COLUMNS_MAX), error);
     void *memory = NULL;
     if (status == TCQ_OK)
         status = take(cuda, &memory, partial, error);
@@ -241,9 +242,9 @@ static const char *misfit(enum tcq_operation operation, const struct tcq_geometr
                    ? NULL
                    : "it needs axis 0, at least 128 inputs and at most 32 vectors";
     case TCQ_OPERATION_SMALL:
-        return small_fits(g) && m <= small_m_max(g)
-                   ? NULL
-                   : "it needs k 2..4, L 12, at most 131072 inputs and at most 32 vectors (axis 1: 64)";
+        return small_fits(g) && m <= small_m_max(g) ? NULL
+                                                    : "it needs k 2..4, L 12, at most 131072 "
+                                                      "inputs and at most 32 vectors (axis 1: 64)";
     case TCQ_OPERATION_WIDE:
         return NULL;
     default:
@@ -337,8 +338,9 @@ static cudaError_t run_small(struct tcq_cuda *cuda, const struct tcq_cuda_produc
 static struct reference_tensor reference_tensor_of(const struct tcq_tensor *t)
 {
     const struct tcq_geometry *g = &t->geometry;
-    return (struct reference_tensor){t->words, t->scales, g->rows, g->cols, g->k, g->L, g->T,
-                                     g->layout == TCQ_LAYOUT_INTERLEAVED};
+    return (struct reference_tensor){
+        t->words, t->scales, g->rows, g->cols,
+        g->k,     g->L,      g->T,    g->layout == TCQ_LAYOUT_INTERLEAVED};
 }
 
 static struct reference_args reference_args_of(const struct tcq_cuda_product *p)
@@ -536,9 +538,9 @@ enum tcq_status tcq_cuda_multiply(struct tcq_cuda *cuda, const struct tcq_cuda_p
                             "starting a product on the GPU");
     case TCQ_OPERATION_WIDE:
         if (p->numerics == TCQ_NUMERICS_REFERENCE)
-            return device_error(
-                error, reference_product_launch(&a, p->tensor->geometry.axis, 0, stream),
-                "starting a product on the GPU");
+            return device_error(error,
+                                reference_product_launch(&a, p->tensor->geometry.axis, 0, stream),
+                                "starting a product on the GPU");
         return run_wide(cuda, p, stream, error);
     default:
         return TCQ_ERROR_UNSUPPORTED; /* the selection has said why */
@@ -625,12 +627,12 @@ enum tcq_status tcq_cuda_expand(struct tcq_cuda *cuda, void *d_dst, enum tcq_dty
                              (unsigned long long)tensor->geometry.rows, tcq_dtype_name(dtype),
                              dst_stride);
     const struct reference_tensor w = reference_tensor_of(tensor);
-    return device_error(error,
-                        dtype == TCQ_DTYPE_BF16
-                            ? expand_launch(d_dst, dst_stride, &w, row_begin, row_end, stream)
-                            : reference_expand_launch(d_dst, dtype, dst_stride, &w, row_begin,
-                                                      row_end, stream),
-                        "starting expand on the GPU");
+    return device_error(
+        error,
+        dtype == TCQ_DTYPE_BF16
+            ? expand_launch(d_dst, dst_stride, &w, row_begin, row_end, stream)
+            : reference_expand_launch(d_dst, dtype, dst_stride, &w, row_begin, row_end, stream),
+        "starting expand on the GPU");
 }
 
 enum tcq_status tcq_cuda_encode(struct tcq_cuda *cuda, uint32_t *d_words, uint16_t *d_scales,

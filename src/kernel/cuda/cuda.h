@@ -59,14 +59,13 @@ struct tcq_cuda_product {
     enum tcq_operation operation; /* AUTO, or one that fits */
     uint32_t splits;              /* of REFERENCE scatter; 0: 128 */
     uint32_t m;
-    struct tcq_vectors x, y;      /* F32, F16 or BF16 each */
+    struct tcq_vectors x, y; /* F32, F16 or BF16 each */
 };
 
 /* The operation that AUTO stands for, or AUTO with the reason in *error.
  * FAST: SMALL up to m = 32 (axis 1: 64) where k is 2..4 and L 12, above that and
  * for other k and L WIDE.  REFERENCE: as docs/kernels.md says. */
-enum tcq_operation tcq_cuda_select(const struct tcq_cuda_product *product,
-                                   struct tcq_error *error);
+enum tcq_operation tcq_cuda_select(const struct tcq_cuda_product *product, struct tcq_error *error);
 
 enum tcq_status tcq_cuda_multiply(struct tcq_cuda *cuda, const struct tcq_cuda_product *product,
                                   void *stream, struct tcq_error *error);
@@ -92,6 +91,19 @@ enum tcq_status tcq_cuda_encode(struct tcq_cuda *cuda, uint32_t *d_words, uint16
                                 uint32_t *d_bad_row, const float *d_src, size_t src_stride,
                                 uint64_t rows, uint64_t cols, uint32_t k, uint32_t T, void *stream,
                                 struct tcq_error *error);
+
+/* The same from host memory to host memory, with its own streams and memory, copies
+ * overlapped with the work: tcq_encode_rows on a GPU, with its results, progress and
+ * errors.  One call at a time a context.  Errors of create: UNSUPPORTED (L is not 12). */
+struct tcq_cuda_encoder;
+enum tcq_status tcq_cuda_encoder_create(struct tcq_cuda *cuda,
+                                        const struct tcq_encoder_options *options,
+                                        struct tcq_cuda_encoder **out, struct tcq_error *error);
+void tcq_cuda_encoder_destroy(struct tcq_cuda_encoder *encoder);
+enum tcq_status tcq_cuda_encode_rows(struct tcq_cuda_encoder *encoder, uint32_t *words,
+                                     uint16_t *scales, const float *src, uint64_t rows,
+                                     uint64_t cols, size_t src_stride, tcq_progress_fn progress,
+                                     void *progress_user, struct tcq_error *error);
 
 #ifdef __cplusplus
 }

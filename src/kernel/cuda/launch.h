@@ -35,18 +35,18 @@ struct fast_args {
     float *partial;    /* [blocks][2][256][columns] */
     uint32_t *tickets; /* [tiles] and [blocks][2][16], zero between launches */
     size_t x_stride, y_stride;
-    size_t row_stride;   /* words from one stored row to the next */
-    size_t pair_stride;  /* words from group 2i to group 2i+2 */
-    size_t group_stride; /* words from group 2i to group 2i+1 */
-    uint32_t rows, cols; /* of the stored matrix */
-    uint32_t block_length; /* T */
+    size_t row_stride;                /* words from one stored row to the next */
+    size_t pair_stride;               /* words from group 2i to group 2i+2 */
+    size_t group_stride;              /* words from group 2i to group 2i+1 */
+    uint32_t rows, cols;              /* of the stored matrix */
+    uint32_t block_length;            /* T */
     uint32_t run_length, runs_longer; /* work of a block; the launcher fills them in */
-    uint32_t columns;    /* of the B operand, 1..FAST_COLUMNS_MAX */
-    uint32_t pieces;     /* columns a vector, 1 or 2 */
+    uint32_t columns;                 /* of the B operand, 1..FAST_COLUMNS_MAX */
+    uint32_t pieces;                  /* columns a vector, 1 or 2 */
     uint32_t x_type, y_type;
-    uint32_t x_aligned;  /* 16-byte loads of x are possible */
+    uint32_t x_aligned;      /* 16-byte loads of x are possible */
     uint32_t scales_aligned; /* likewise of scales */
-    uint32_t words_aligned; /* every row of words starts at 16 bytes */
+    uint32_t words_aligned;  /* every row of words starts at 16 bytes */
 };
 
 /* Bytes of `inputs` for a vector length rounded up to a multiple of 256. */
