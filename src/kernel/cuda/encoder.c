@@ -166,7 +166,7 @@ static enum tcq_status piece_finish(struct tcq_cuda_encoder *e, struct lane *lan
     if (bad < rows) { /* the CPU says what is wrong with it */
         uint16_t unused;
         status = tcq_scale_compute(&unused, t->src + (row + bad) * t->src_stride, t->cols,
-                                   tcq_code_rms(12), row + bad, error);
+                                   tcq_code_rms(12), NULL, row + bad, error);
         return status != TCQ_OK
                    ? status
                    : tcq_error_set(error, TCQ_ERROR_VALUE, "row %llu has no scale on the GPU",
