@@ -453,7 +453,7 @@ TCQ_API enum tcq_status tcq_config_write(const char *source_text,
 struct tcq_writer;
 
 /* Nothing is touched on disk before begin.  Errors: EXISTS if path exists and
- * overwrite is false, or is a folder; MEMORY. */
+ * overwrite is false, or is no regular file; MEMORY. */
 TCQ_API enum tcq_status tcq_writer_create(const char *path, bool overwrite,
                                           struct tcq_writer **out, struct tcq_error *error);
 /* Declare a tensor.  Errors: ARGUMENT (a duplicate, empty, reserved or non-UTF-8

@@ -38,7 +38,8 @@ static enum tcq_status map_descriptor(int fd, const char *path, struct tcq_mappi
 enum tcq_status tcq_mapping_open(const char *path, struct tcq_mapping *out,
                                  struct tcq_error *error)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* without waiting: opening a pipe would until someone writes to it */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return tcq_error_set(error, TCQ_ERROR_IO, "%s: %s", path, strerror(errno));
     enum tcq_status status = map_descriptor(fd, path, out, error);
@@ -77,6 +78,12 @@ bool tcq_path_exists(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0;
+}
+
+bool tcq_path_is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 bool tcq_path_is_folder(const char *path)

@@ -24,6 +24,8 @@ char *tcq_path_join(const char *folder, const char *name);
 const char *tcq_path_name(const char *path);
 
 bool tcq_path_exists(const char *path);
+/* A regular one, perhaps through a link. */
+bool tcq_path_is_file(const char *path);
 bool tcq_path_is_folder(const char *path);
 
 #endif

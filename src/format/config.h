@@ -20,4 +20,8 @@ enum tcq_status tcq_module_config_check(const struct tcq_module_config *config,
 /* Is it one of the keys that hold the defaults, and thus no module? */
 bool tcq_config_is_default_key(const char *key);
 
+/* The text of a config.json that tcq_config_parse accepts, as it is but for
+ * `quantization` and `quantization_config`.  malloc'ed; NULL: out of memory. */
+char *tcq_config_without_sections(const char *source);
+
 #endif

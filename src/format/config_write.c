@@ -210,7 +210,8 @@ static void put_config(struct output *o, const char *source)
 static enum tcq_status check_module(const struct tcq_module_entry *module, json_t *names,
                                     struct tcq_error *error)
 {
-    if (!module->name || !*module->name || tcq_config_is_default_key(module->name))
+    if (!module->name || !*module->name || tcq_config_is_default_key(module->name) ||
+        !strcmp(module->name, "trellis") || !strcmp(module->name, "quant_method"))
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "config: '%s' is not a module's path",
                              module->name ? module->name : "");
     if (json_object_get(names, module->name))
@@ -282,6 +283,42 @@ static enum tcq_status write_config(struct output *o, const char *source, char *
     }
     *out = text;
     return TCQ_OK;
+}
+
+static bool is_section(struct span key)
+{
+    json_t *name = decode_key(key);
+    const char *text = name ? json_string_value(name) : "";
+    bool section = !strcmp(text, "quantization") || !strcmp(text, "quantization_config");
+    json_decref(name);
+    return section;
+}
+
+char *tcq_config_without_sections(const char *source)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    struct output o = {.stream = open_memstream(&text, &nbytes)};
+    if (!o.stream)
+        return NULL;
+    find_indent(&o, source);
+    bool first = true;
+    struct span key, value;
+    fputs("{", o.stream);
+    for (const char *at = skip_space(source); next_member(&at, &key, &value);) {
+        if (is_section(key))
+            continue;
+        new_line(&o, 1, first);
+        put_member(&o, key, value);
+        first = false;
+    }
+    fputs("\n}\n", o.stream);
+    bool failed = ferror(o.stream) != 0;
+    if (fclose(o.stream) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
 }
 
 enum tcq_status tcq_config_write(const char *source_text, const struct tcq_module_entry *modules,

@@ -58,6 +58,8 @@ enum tcq_status tcq_writer_create(const char *path, bool overwrite, struct tcq_w
         return tcq_error_set(error, TCQ_ERROR_EXISTS, "%s is a folder", path);
     if (!overwrite && tcq_path_exists(path))
         return refuse_existing(path, error);
+    if (tcq_path_exists(path) && !tcq_path_is_file(path)) /* a device or a pipe is not replaced */
+        return tcq_error_set(error, TCQ_ERROR_EXISTS, "%s is no regular file", path);
     struct tcq_writer *writer = tcq_alloc(1, sizeof *writer);
     if (!writer)
         return tcq_error_memory(error, sizeof *writer, "a writer");

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "commands.h"
 #include "companions.h"
+#include "format/config.h"
 #include "model_config.h"
 #include "model_view.h"
 #include "model_writer.h"
@@ -244,9 +245,9 @@ static int write_config(const struct output *output, const struct model_view *vi
     const char *text = tcq_source_config(view->source);
     if (!text)
         return CLI_CONTINUE;
-    char *plain = model_config_plain(text);
+    char *plain = tcq_config_without_sections(text);
     int code = plain ? output_write_text(output, "config.json", plain) : cli_out_of_memory();
-    tcq_free(plain);
+    free(plain);
     return code;
 }
 
@@ -280,6 +281,8 @@ static int dequantize(struct dequantize *d)
     uint64_t nbytes = 0;
     for (size_t i = 0; code == CLI_CONTINUE && i < d->view.count; i++)
         nbytes += model_tensor_nbytes(&d->tensors[i]);
+    if (code == CLI_CONTINUE)
+        code = output_check_source(d->options->output, file, d->view.path);
     if (code == CLI_CONTINUE)
         code = resources_check_disk(d->options->output, nbytes, 0);
     if (code == CLI_CONTINUE && cli_context(d->args, &d->context) != TCQ_OK)

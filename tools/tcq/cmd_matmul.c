@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "model_view.h"
+#include "output.h"
 
 enum {
     KEY_X = CLI_KEY_LONG,
@@ -245,6 +246,10 @@ static int run_product(struct product *p, const struct options *o, const struct 
         code = make_layer(p, 1, o, view, o->up, &in, &out);
     if (code == CLI_CONTINUE)
         code = make_layer(p, 0, o, view, args->operands[1], &in, &out);
+    if (code == CLI_CONTINUE)
+        code = output_check_source(o->output, true, args->operands[0]);
+    if (code == CLI_CONTINUE)
+        code = output_check_source(o->output, true, o->x);
     if (code == CLI_CONTINUE)
         code = open_input(&input, o, in);
     if (code == CLI_CONTINUE)

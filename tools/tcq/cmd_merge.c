@@ -146,6 +146,8 @@ static int merge(struct merge *m)
 {
     uint64_t nbytes = 0;
     int code = open_parts(m);
+    for (size_t i = 0; code == CLI_CONTINUE && i < m->count; i++)
+        code = output_check_source(m->output, false, m->parts[i].path);
     for (size_t i = 0; i < m->list.count; i++)
         nbytes += model_tensor_nbytes(&m->list.tensors[i]);
     if (code == CLI_CONTINUE)

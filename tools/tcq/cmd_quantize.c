@@ -132,9 +132,10 @@ static int set_shard_size(struct plan_options *plan, const char *value)
 
 static int set_shard(struct plan_options *plan, const char *value)
 {
-    char extra;
-    if (sscanf(value, "%u/%u%c", &plan->part, &plan->parts, &extra) != 2 || plan->part < 1 ||
-        plan->part > plan->parts || plan->parts > 9999)
+    int end = 0; /* four digits at most: no number overflows, and no sign or space passes */
+    if (sscanf(value, "%*4[0-9]/%*4[0-9]%n", &end) != 0 || end == 0 || value[end] ||
+        sscanf(value, "%4u/%4u", &plan->part, &plan->parts) != 2 || plan->part < 1 ||
+        plan->part > plan->parts)
         return cli_usage("--shard '%s': expected I/N with I from 1 to N, N up to 9999", value);
     return CLI_CONTINUE;
 }

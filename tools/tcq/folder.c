@@ -53,6 +53,18 @@ bool folder_is_empty(const char *path)
     return count == 0;
 }
 
+bool folder_has(const char *path, const char *const *patterns)
+{
+    DIR *folder = opendir(path);
+    bool found = false;
+    struct dirent *item;
+    while (folder && !found && (item = readdir(folder)))
+        found = listed(patterns, item->d_name);
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
 static int delete_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st, (void)type, (void)ftw;
@@ -117,7 +129,8 @@ static int copy_item(const char *dst, const char *src, enum folder_choice choice
         return CLI_CONTINUE; /* a dangling link has nothing to copy */
     if (S_ISREG(st.st_mode))
         return copy_file(dst, src);
-    if (!S_ISDIR(st.st_mode) || choice == FOLDER_TOKENIZER || depth >= DEPTH_MAX)
+    /* a link to a folder may lead anywhere, upwards and round in circles too */
+    if (lstat(src, &st) != 0 || !S_ISDIR(st.st_mode) || choice == FOLDER_TOKENIZER || depth >= DEPTH_MAX)
         return CLI_CONTINUE;
     if (mkdir(dst, 0777) != 0 && errno != EEXIST) {
         cli_message("%s: %s", dst, strerror(errno));

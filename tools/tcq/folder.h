@@ -14,6 +14,8 @@ enum folder_choice {
 };
 
 bool folder_is_empty(const char *path);
+/* Whether a name in it matches one of the patterns (the last is NULL). */
+bool folder_has(const char *path, const char *const *patterns);
 /* The folder and all in it; symbolic links are removed, not followed.  False
  * with errno set. */
 bool folder_delete(const char *path);

@@ -46,7 +46,8 @@ static json_t *files_json(const struct tcq_source *source, const char *path)
         if (stat(folder ? full : path, &st) == 0)
             json_object_set_new(
                 files, name,
-                json_pack("[I, I]", (json_int_t)st.st_size, (json_int_t)st.st_mtim.tv_sec));
+                json_pack("[I, I, I]", (json_int_t)st.st_size, (json_int_t)st.st_mtim.tv_sec,
+                          (json_int_t)st.st_mtim.tv_nsec));
         free(full);
     }
     return files;

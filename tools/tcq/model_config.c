@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/gguf_config.h"
-
 int model_config_open(const struct tcq_source *source, const char *path, struct tcq_config **out)
 {
     const char *text = tcq_source_config(source);
@@ -62,18 +60,4 @@ int model_config_packed(char **out, const struct tcq_source *source, const struc
         code = cli_fail("config.json", &error);
     free(modules);
     return code;
-}
-
-char *model_config_plain(const char *text)
-{
-    json_t *config = json_loads(text, 0, NULL);
-    if (!json_is_object(config)) {
-        json_decref(config);
-        return NULL;
-    }
-    json_object_del(config, "quantization");
-    json_object_del(config, "quantization_config");
-    char *plain = tcq_gguf_json_text(config); /* numbers as short as they were */
-    json_decref(config);
-    return plain;
 }

@@ -15,8 +15,5 @@ int model_config_refuse_packed(const struct tcq_source *source, const char *path
 /* config.json with a section for every module of the plan, malloc'ed into *out.
  * Prints; CLI_CONTINUE or an exit code. */
 int model_config_packed(char **out, const struct tcq_source *source, const struct plan *plan);
-/* The source's config.json without its quantization; for
- * tcq_free, NULL without memory. */
-char *model_config_plain(const char *text);
 
 #endif

@@ -34,16 +34,50 @@ static char *without_slashes(const char *path)
     return strndup(path, n);
 }
 
+/* Where the folder itself is: a link to one, "." and ".." can neither be renamed
+ * nor have a neighbour. */
+static char *folder_itself(const char *path)
+{
+    char *plain = without_slashes(path);
+    const char *name = plain ? tcq_path_name(plain) : "";
+    struct stat st;
+    bool link = plain && lstat(plain, &st) == 0 && S_ISLNK(st.st_mode);
+    if (!link && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+        return plain;
+    char *real = realpath(plain, NULL);
+    if (!real)
+        return plain; /* a link to nothing: what follows says so */
+    free(plain);
+    return real;
+}
+
 static int make_paths(struct output *output, const char *path)
 {
     *output = (struct output){.lock = -1};
-    output->path = without_slashes(path);
+    output->path = folder_itself(path);
     if (!output->path || asprintf(&output->partial, "%s.partial", output->path) < 0) {
         output->partial = NULL;
         output_close(output);
         return cli_out_of_memory();
     }
     return CLI_CONTINUE;
+}
+
+/* --force deletes a whole folder: only one that holds what this program writes. */
+static bool is_replaceable(const char *path)
+{
+    static const char *const signs[] = {job_name,        "tcq-part.json",         "config.json",
+                                        "*.safetensors", "*.safetensors.partial", NULL};
+    return folder_is_empty(path) || folder_has(path, signs);
+}
+
+static int check_replaceable(const char *path)
+{
+    if (is_replaceable(path))
+        return CLI_CONTINUE;
+    cli_message("%s: exists and %s: it is not replaced", path,
+                tcq_path_is_folder(path) ? "holds no model" : "is no folder");
+    return CLI_FAILED;
 }
 
 static int check_paths(const struct output *output, bool resume, bool force)
@@ -53,17 +87,35 @@ static int check_paths(const struct output *output, bool resume, bool force)
             cli_message("%s: exists already (--force replaces it)", output->path);
             return CLI_FAILED;
         }
-        if (!tcq_path_is_folder(output->path)) {
-            cli_message("%s: exists and is no folder", output->path);
+        if (check_replaceable(output->path) != CLI_CONTINUE)
             return CLI_FAILED;
-        }
     }
     if (tcq_path_exists(output->partial) && !resume && !force) {
         cli_message("%s: an interrupted run: continue it with --resume or discard it with --force",
                     output->partial);
         return CLI_FAILED;
     }
-    return CLI_CONTINUE;
+    return tcq_path_exists(output->partial) ? check_replaceable(output->partial) : CLI_CONTINUE;
+}
+
+static bool holds(const char *folder, const char *path)
+{
+    size_t n = strlen(folder);
+    return strncmp(path, folder, n) == 0 && (!path[n] || path[n] == '/' || folder[n - 1] == '/');
+}
+
+int output_check_source(const char *path, bool file, const char *source)
+{
+    char *output = realpath(path, NULL), *input = realpath(source, NULL);
+    int code = CLI_CONTINUE;
+    if (output && input && (holds(output, input) || (file && holds(input, output)))) {
+        cli_message("%s: %s %s, which is read: choose another output", path,
+                    holds(output, input) ? "is or holds" : "is a file of", source);
+        code = CLI_FAILED;
+    }
+    free(output);
+    free(input);
+    return code;
 }
 
 int output_check(const char *path, bool resume, bool force)
@@ -166,17 +218,19 @@ static int discard(struct output *output, const char *path)
 static int open_partial(struct output *output, const char *path, bool resume, const json_t *job)
 {
     bool exists = tcq_path_exists(output->partial);
-    if (exists && !resume) {
+    /* A run that was killed before its job file was written, or after it was
+     * deleted, has nothing that could be told to belong to this job. */
+    struct stat st;
+    bool fresh = stat(path, &st) != 0 || st.st_size == 0;
+    if (exists && (fresh || !resume)) {
         int code = discard(output, path);
         if (code != CLI_CONTINUE)
             return code;
         exists = false;
+        fresh = true;
     }
     if (!exists && mkdir(output->partial, 0777) != 0)
         return fail_errno(output->partial);
-    /* A run that was killed before its job file was written has nothing to resume. */
-    struct stat st;
-    bool fresh = stat(path, &st) != 0 || st.st_size == 0;
     int code = lock_job(output, path);
     if (code == CLI_CONTINUE)
         code = fresh ? write_job(output, path, job) : take_up(output, path, job);

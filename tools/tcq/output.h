@@ -22,6 +22,9 @@ struct output {
 /* Refuses an existing output (unless force), and an interrupted one unless
  * resume or force.  Writes nothing. */
 int output_check(const char *path, bool resume, bool force);
+/* Refuses an output that is or holds the source, which --force would delete; a
+ * file also within the folder that is read. */
+int output_check_source(const char *path, bool file, const char *source);
 /* Creates the partial folder, or with resume takes up an existing one whose
  * job equals `job` (else: what differs). */
 int output_open(struct output *output, const char *path, bool resume, bool force,

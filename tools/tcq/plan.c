@@ -161,6 +161,15 @@ static bool choose_geometry(const struct plan_options *options, const struct pla
     return false;
 }
 
+static bool has_tensor(const struct tcq_source *source, const char *module, const char *suffix)
+{
+    char *name = NULL;
+    bool found =
+        asprintf(&name, "%s%s", module, suffix) >= 0 && tcq_source_find(source, name) != NULL;
+    free(name);
+    return found;
+}
+
 static const char *cannot_pack(const struct tcq_source *source, const struct plan_entry *entry)
 {
     const struct tcq_source_tensor *tensor = entry->tensor;
@@ -172,11 +181,9 @@ static const char *cannot_pack(const struct tcq_source *source, const struct pla
         return "empty";
     if (!is_float(source, tensor))
         return "not of a floating-point type";
-    char *scales = NULL;
-    bool taken = asprintf(&scales, "%s.scales", entry->module) >= 0 &&
-                 tcq_source_find(source, scales) != NULL;
-    free(scales);
-    return taken ? "the source has scales for it: quantized already" : NULL;
+    bool taken = has_tensor(source, entry->module, ".scales") ||
+                 has_tensor(source, entry->module, ".biases");
+    return taken ? "the source has scales or biases for it: quantized already" : NULL;
 }
 
 static const char *misfit(const struct plan_options *options, uint32_t axis)

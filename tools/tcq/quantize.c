@@ -95,6 +95,8 @@ static int prepare(struct quantize *q)
     const struct quantize_options *o = q->options;
     int code = check_resources(q);
     if (code == CLI_CONTINUE)
+        code = output_check_source(o->output, false, q->path);
+    if (code == CLI_CONTINUE)
         code = output_check(o->output, o->resume, o->force);
     if (code == CLI_CONTINUE)
         code = pack_check_values(&q->pack);
