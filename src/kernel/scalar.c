@@ -128,25 +128,26 @@ const struct tcq_small_kernel tcq_scatter_scalar = {"scatter_scalar", float_nbyt
 
 /* ---- int8 activations --------------------------------------------------- */
 
+/* The loops have no branches, so that compilers make vectors of them. */
 float tcq_quantize_int8(int8_t *q, const float *x, size_t count)
 {
-    float largest = 0.0f;
+    /* 1.5 * 2^23: adding it rounds to an integer, to nearest even */
+    const float rounder = 12582912.0f;
+    uint32_t bits = 0; /* magnitudes order like their bits; the largest, NaN above all */
     for (size_t i = 0; i < count; i++) {
-        float a = fabsf(x[i]);
-        if (!(a < INFINITY)) { /* NaN or infinite */
-            memset(q, 0, count);
-            return NAN;
-        }
-        largest = a > largest ? a : largest;
+        uint32_t u = tcq_float_bits(x[i]) & 0x7fffffffu;
+        bits = u > bits ? u : bits;
     }
-    float step = largest / 127.0f;
-    if (step == 0.0f) { /* zeros, or so small that the step underflows */
+    float step = tcq_float_from_bits(bits) / 127.0f;
+    bool finite = bits < 0x7f800000u;
+    if (!finite || step == 0.0f) { /* zeros, or so small that the step underflows */
         memset(q, 0, count);
-        return 0.0f;
+        return finite ? 0.0f : NAN;
     }
     for (size_t i = 0; i < count; i++) {
-        float r = rintf(x[i] / step);
-        q[i] = (int8_t)(r > 127.0f ? 127.0f : r < -127.0f ? -127.0f : r);
+        float r = (x[i] / step + rounder) - rounder;
+        r = r > 127.0f ? 127.0f : r;
+        q[i] = (int8_t)(int32_t)(r < -127.0f ? -127.0f : r);
     }
     return step;
 }

@@ -87,14 +87,14 @@ static int32_t pair(int16_t low, int16_t high)
     return (int32_t)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16);
 }
 
-/* Axis 1: one group of one vector into its lane of the panel. */
-static void put_lane(const struct view *view, const struct tcq_geometry *g, size_t group, size_t i,
-                     const int16_t *q)
+/* Axis 1: one group of one vector into its lane of the panel; order[j] is where
+ * number j of the order of vpackssdw lies. */
+static void put_lane(const struct view *view, size_t T, size_t group, size_t i, const int16_t *q,
+                     const uint8_t *order)
 {
-    int32_t *to = view->pairs + (group * view->panels + i / WIDTH) * g->T / 2 * WIDTH + i % WIDTH;
-    for (unsigned j = 0; j < g->T; j += 2)
-        to[j / 2 * WIDTH] =
-            pair(q[g->T - 1 - packed_window(g->k, j)], q[g->T - 1 - packed_window(g->k, j + 1)]);
+    int32_t *to = view->pairs + (group * view->panels + i / WIDTH) * T / 2 * WIDTH + i % WIDTH;
+    for (size_t j = 0; j < T; j += 2)
+        to[j / 2 * WIDTH] = pair(q[order[j]], q[order[j + 1]]);
 }
 
 static void prepare(void *dst, const struct tcq_tensor *tensor, uint32_t m, const float *x,
@@ -103,6 +103,9 @@ static void prepare(void *dst, const struct tcq_tensor *tensor, uint32_t m, cons
     const struct tcq_geometry *g = &tensor->geometry;
     const struct view view = view_make(dst, g, m);
     size_t lanes = g->axis ? view.panels * WIDTH : m;
+    uint8_t order[TCQ_T_MAX];
+    for (unsigned j = 0; j < g->T; j++)
+        order[j] = (uint8_t)(g->T - 1 - packed_window(g->k, j));
     for (uint64_t first = in.begin; first < in.end; first += g->T) {
         size_t count = in.end - first < g->T ? (size_t)(in.end - first) : g->T;
         size_t group = (size_t)(first / g->T);
@@ -112,11 +115,12 @@ static void prepare(void *dst, const struct tcq_tensor *tensor, uint32_t m, cons
         for (size_t i = 0; i < lanes; i++) {
             float scaled[TCQ_T_MAX] = {0};
             int16_t q[TCQ_T_MAX];
+            const float *from = x + i * x_stride + (first - in.begin);
             for (size_t j = 0; i < m && j < count; j++)
-                scaled[j] = x[i * x_stride + (first - in.begin) + j] * factors[j];
+                scaled[j] = from[j] * factors[j];
             view.steps[group * lanes + i] = quantize(q, scaled, g->T);
             if (g->axis)
-                put_lane(&view, g, group, i, q);
+                put_lane(&view, g->T, group, i, q, order);
             else
                 for (size_t j = 0; j < count; j += 2)
                     view.pairs[i * view.pair_stride + (first + j) / 2] = pair(q[j], q[j + 1]);
@@ -276,8 +280,7 @@ static void scatter(const struct tcq_product *p, struct tcq_range rows, struct t
     const decode_stacked_fn decode = decode_stacked_find(g->k);
     _Alignas(64) int32_t weights[TCQ_T_MAX / 2 * WIDTH];
     for (size_t i = 0; i < p->m; i++)
-        memset(p->y + i * p->y_stride, 0,
-               (blocks.end - blocks.begin) * g->T * sizeof(float));
+        memset(p->y + i * p->y_stride, 0, (blocks.end - blocks.begin) * g->T * sizeof(float));
     for (uint64_t row = rows.begin; row < rows.end; row += g->T)
         for (uint64_t block = blocks.begin; block < blocks.end; block++) {
             struct tcq_range group = {row, rows.end - row < g->T ? rows.end : row + g->T};
@@ -294,7 +297,8 @@ static void scatter(const struct tcq_product *p, struct tcq_range rows, struct t
             run.ahead_nbytes = 16 * run.row_nbytes;
             for (unsigned step = 0; step < run.steps; step += TILE_B) {
                 decode(g->L == 16, weights, WIDTH, &run, &decoder, step, TILE_B);
-                scatter_panel(p, &view, p->y + (block - blocks.begin) * g->T + step * STEP, weights, group);
+                scatter_panel(p, &view, p->y + (block - blocks.begin) * g->T + step * STEP, weights,
+                              group);
             }
         }
     for (size_t i = 0; i < p->m; i++)
