@@ -12,17 +12,17 @@
  * Up to FUSED_M vectors a weight goes from its bits to the sums in registers; with
  * more, rows are decoded to a tile of float32 y in L1 and multiplied from there.
  *
- * Prepared x: [in / 512][m][512] float32, each block in the order of its windows.
+ * Prepared x: [in / 256][m][256] float32, each block in the order of its windows.
  */
 #include "format/geometry.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
 enum {
-    PANEL = 512,
+    PANEL = TCQ_INPUT_UNIT,
     FUSED_M = 4,
     FUSED_ROWS_MAX = 4,
-    BATCH_ROWS = STEP /* decoded together: 32 KiB of y stay in L1 while x and sums pass */
+    BATCH_ROWS = STEP /* decoded together: 16 KiB of y stay in L1 while x and sums pass */
 };
 
 static size_t reduce_prepared_nbytes(const struct tcq_geometry *g, uint32_t m)
