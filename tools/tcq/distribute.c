@@ -25,7 +25,7 @@ static char *parts_folder(const struct quantize *q)
 static struct cli_text file_name(size_t entry)
 {
     struct cli_text name;
-    snprintf(name.s, sizeof name.s, "%06zu.safetensors", entry);
+    snprintf(name.s, sizeof name.s, "%06u.safetensors", (unsigned)entry);
     return name;
 }
 
