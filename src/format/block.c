@@ -8,6 +8,14 @@
 
 #include "format/geometry.h"
 
+static enum tcq_status check_arguments(const uint32_t *words, const uint16_t *states, uint32_t k,
+                                       uint32_t L, uint32_t T)
+{
+    if (!words || !states)
+        return TCQ_ERROR_ARGUMENT;
+    return tcq_geometry_check_code(k, L, T, NULL);
+}
+
 /* A state keeps all but its oldest k bits in the next one; after the last
  * position the first follows. */
 static bool is_closed_path(const uint16_t *states, uint32_t k, uint32_t L, uint32_t T)
@@ -24,9 +32,7 @@ static bool is_closed_path(const uint16_t *states, uint32_t k, uint32_t L, uint3
 enum tcq_status tcq_block_pack(uint32_t *words, const uint16_t *states, uint32_t k, uint32_t L,
                                uint32_t T)
 {
-    if (!words || !states)
-        return TCQ_ERROR_ARGUMENT;
-    enum tcq_status status = tcq_geometry_check_code(k, L, T, NULL);
+    enum tcq_status status = check_arguments(words, states, k, L, T);
     if (status != TCQ_OK)
         return status;
     if (!is_closed_path(states, k, L, T))
@@ -45,9 +51,7 @@ enum tcq_status tcq_block_pack(uint32_t *words, const uint16_t *states, uint32_t
 enum tcq_status tcq_block_unpack(uint16_t *states, const uint32_t *words, uint32_t k, uint32_t L,
                                  uint32_t T)
 {
-    if (!words || !states)
-        return TCQ_ERROR_ARGUMENT;
-    enum tcq_status status = tcq_geometry_check_code(k, L, T, NULL);
+    enum tcq_status status = check_arguments(words, states, k, L, T);
     if (status != TCQ_OK)
         return status;
     for (uint32_t t = 0; t < T; t++)
