@@ -70,21 +70,40 @@ template <int K> constexpr int kTableNbytes = 4 << kTableBits<K>;
 
 template <int K> __device__ __forceinline__ void fill_table(uint32_t *table)
 {
-    constexpr int run = K <= 3 ? 1 << K : 4;
-    for (uint32_t v = threadIdx.x; v < (1u << kTableBits<K>) / run; v += blockDim.x) {
-        uint32_t entry[run];
-        const uint32_t low = K <= 3 ? add_bytes(hash(v), 0u) : 0u;
-        uint32_t z = hash(v * run & kMask);
+    if constexpr (K > 3) {
+        for (uint32_t v = threadIdx.x; v < 1024; v += blockDim.x) {
+            uint32_t entry[4], z = hash(v * 4);
 #pragma unroll
-        for (int i = 0; i < run; i++, z += 34038481u)
-            entry[i] = add_bytes(z, 0u) * 65536u + low;
-        if constexpr (run == 8) { /* odd lanes the other way round: no bank twice */
-            const uint32_t odd = v & 1;
-            const uint4 *halves = (const uint4 *)entry;
-            *(uint4 *)(table + v * 8 + odd * 4) = odd ? halves[1] : halves[0];
-            *(uint4 *)(table + v * 8 + 4 - odd * 4) = odd ? halves[0] : halves[1];
-        } else {
+            for (int i = 0; i < 4; i++, z += 34038481u)
+                entry[i] = add_bytes(z, 0u) * 65536u;
             *(uint4 *)(table + v * 4) = *(const uint4 *)entry;
+        }
+        return;
+    }
+    /* Entries v*2^K + i, i < 2^K: the lower half is that of state v, the upper ones
+     * recur for every v + n*2^(12-K). */
+    constexpr uint32_t run = 1u << K, period = 4096u >> K;
+    for (uint32_t first = threadIdx.x; first < period; first += blockDim.x) {
+        uint32_t upper[run], z = hash(first * run & kMask);
+#pragma unroll
+        for (uint32_t i = 0; i < run; i++, z += 34038481u)
+            upper[i] = add_bytes(z, 0u) << 16;
+        if (run == 8 && (first & 1)) { /* odd lanes the other way round: no bank twice */
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint32_t swap = upper[i];
+                upper[i] = upper[(i + 4) % run];
+                upper[(i + 4) % run] = swap;
+            }
+        }
+        const uint32_t turn = run == 8 ? (first & 1) * 4 : 0;
+#pragma unroll
+        for (uint32_t n = 0; n < run; n++) {
+            const uint32_t v = first + n * period, low = add_bytes(hash(v), 0u);
+#pragma unroll
+            for (uint32_t i = 0; i < run; i += 4)
+                *(uint4 *)(table + v * run + (i ^ turn)) = make_uint4(
+                    upper[i] + low, upper[i + 1] + low, upper[i + 2] + low, upper[i + 3] + low);
         }
     }
 }

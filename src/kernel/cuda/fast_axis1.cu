@@ -11,11 +11,11 @@
 
 namespace {
 
-constexpr int kStages = 3; /* of packed words in flight, a warp */
-/* How many of a lane's four pairs of weights a product come from the table:
- * what an H200 was fastest with.  At k = 3 the table leaves too little room for
- * the inputs of 32 columns. */
-template <int K, int N8> constexpr int kTablePairs = N8 == 4 ? (K == 3 ? 0 : 1) : K == 4 ? 1 : 2;
+constexpr int kStages = 2; /* of packed words, a warp: one in use, one on its way */
+/* How many of a lane's four pairs of weights a product come from the table: what an
+ * H200 was fastest with.  With many columns the inputs need the room. */
+template <int K, int N8>
+constexpr int kTablePairs = K == 4 ? 1 : N8 == 1 || (K == 2 && N8 == 2) ? 2 : K == 2 ? 1 : 0;
 template <int K, int N8> constexpr int kTableRoom = kTablePairs<K, N8> ? kTableNbytes<K> : 0;
 
 constexpr int kTileOut = kTileRows * kWarps;
@@ -245,6 +245,29 @@ __device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4
         acc[i / 4][i % 4] += total[i];
 }
 
+/* Starts the copy of the inputs of `count` groups, from the nth on in the order in
+ * which the block takes them. */
+__device__ __forceinline__ void stage_inputs(const fast_args &p, uint8_t *fragments,
+                                             const walk &start, uint32_t nth, uint32_t count)
+{
+    const uint32_t pieces = 32 * p.columns; /* of 16 bytes a group */
+    const uint32_t at_once = pieces < kThreads ? kThreads / pieces : 1;
+    const uint32_t mine = threadIdx.x / pieces;
+    for (uint32_t i = mine; i < count && mine < at_once; i += at_once) {
+        uint32_t left = nth + i, tile = start.tile, first = start.group, length = start.left;
+        while (left >= length) {
+            left -= length;
+            tile--;
+            first = tile == start.tile_first ? start.group_first : 0;
+            length = start.groups - first;
+        }
+        const uint8_t *from = fragments_of(p) + (size_t)(first + left) * pieces * 16;
+        for (uint32_t j = threadIdx.x - mine * pieces; j < pieces; j += kThreads)
+            copy16(shared_address(fragments + ((size_t)i * pieces + j) * 16),
+                   (const uint32_t *)(from + j * 16), 16);
+    }
+}
+
 template <int K, int N8>
 __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fast_args p,
                                                      const uint32_t groups_staged)
@@ -294,28 +317,26 @@ __global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fas
     for (int n = 0; n < N8; n++)
         column[n] = (min(8 * n + g, p.columns - 1) * 4 + t) * 16;
 
+    /* Inputs come in chunks, the next one on its way while one is in use. */
     const uint32_t group_nbytes = p.columns * kInputNbytes;
+    const walk start = at;
     uint32_t staged_end = 0, slot = 0;
+    uint8_t *other = fragments; /* what the next chunk is copied to */
     const uint8_t *in = nullptr;
-    walk ahead = at;
     wait_for_inputs();
     load_meta(column_sums, p);
+    stage_inputs(p, fragments, start, 0, min(groups_staged, steps));
+    copy_commit();
     for (uint32_t step = 0; step < steps; step++) {
         if (step == staged_end) {
-            const uint32_t count = min(groups_staged, steps - step);
-            __syncthreads();
-            for (uint32_t i = 0; i < count; i++) {
-                const uint8_t *from = fragments_of(p) + (size_t)ahead.group * group_nbytes;
-                for (uint32_t j = threadIdx.x * 16; j < group_nbytes; j += kThreads * 16)
-                    copy16(shared_address(fragments + i * group_nbytes + j),
-                           (const uint32_t *)(from + j), 16);
-                ahead.advance();
-            }
-            copy_commit();
             copy_wait<0>();
             __syncthreads();
-            staged_end += count;
-            in = fragments;
+            in = other;
+            other = fragments + (other == fragments ? groups_staged * group_nbytes : 0);
+            staged_end = min(step + groups_staged, steps);
+            if (staged_end < steps)
+                stage_inputs(p, other, start, staged_end, min(groups_staged, steps - staged_end));
+            copy_commit();
         }
         copy_wait<kStages - 2>();
         __syncwarp();
@@ -361,8 +382,11 @@ cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
     const uint32_t units = tiles * groups * 2;
     blocks = divide_work(&args, units, blocks);
     const uint32_t need = (units / blocks + 2) / 2 + 1;
-    const uint32_t staged = need < room ? need : room;
-    const int nbytes = fixed + (int)(staged * args.columns) * kInputNbytes;
+    const uint32_t staged = need <= room ? need : room / 2;
+    const int buffers = need <= room ? 1 : 2;
+    const int nbytes = fixed + buffers * (int)(staged * args.columns) * kInputNbytes;
+    if (staged == 0)
+        return cudaErrorInvalidConfiguration;
     cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, nbytes);
     if (status != cudaSuccess)
