@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import unittest
 
 from support import COMMAND, Case, tree
@@ -118,6 +119,23 @@ class Output(Case):
         self.assertEqual(tree(rms), tree(self.pack(model)))
         self.good("verify", fit, "--against", model)
         self.assertNotEqual(tree(fit), tree(rms))  # its trellis of 2^8 states reaches less far
+
+    def test_memory(self):
+        """What is resident stays within what is stated and 24 MiB for the program."""
+        model = self.model(6, 512, 2048)
+        size = (model / "model.safetensors").stat().st_size
+        for axis in "10":
+            command = [COMMAND, "quantize", str(model), "-o", str(self.at / "out"), "--L", "8",
+                       "--threads", "2", "--axis", axis, "--json", "--force"]
+            script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
+                      "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+            done = subprocess.run([sys.executable, "-c", script, *command], check=True,
+                                  capture_output=True, text=True)
+            report, _, resident = done.stdout.rstrip().rpartition("\n")
+            stated = json.loads(report)["memory_nbytes"]
+            if "asan" not in COMMAND:
+                self.assertLess(int(resident) * 1024, stated + (24 << 20))
+            self.assertLess(stated, size)
 
     def test_interleaved(self):
         model = self.model(1, 512, 256)

@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/context.h"
 #include "base/memory.h"
@@ -96,7 +98,7 @@ void pack_destroy(struct pack *pack)
 
 uint64_t pack_memory_nbytes(const struct pack *pack)
 {
-    uint64_t total = 0, job = 0, slab = 0;
+    uint64_t total = 0, job = 0, slab = 0, mapped = 0;
     for (size_t k = 0; k < TCQ_K_MAX; k++)
         for (size_t t = 0; t < 3; t++)
             if (pack->encoders[k][t])
@@ -112,10 +114,21 @@ uint64_t pack_memory_nbytes(const struct pack *pack)
         uint64_t words = (g->layout == TCQ_LAYOUT_INTERLEAVED ? 2 * weights : part) * g->k / 8;
         uint64_t values = g->axis ? 4 * part : 0;
         job = job > words + values ? job : words + values;
-        if (!g->axis && 4 * weights > slab)
-            slab = 4 * weights;
+        /* the transposed tensor, and the rows that are being transposed */
+        uint64_t transposed = g->axis ? 0 : 4 * (weights + PACK_CHUNK_WEIGHTS + 32 * g->rows);
+        slab = transposed > slab ? transposed : slab;
+        mapped = entry->tensor->nbytes > mapped ? entry->tensor->nbytes : mapped;
     }
-    return total + slab + PIPELINE_SLOTS * job;
+    return total + slab + mapped + PIPELINE_SLOTS * job;
+}
+
+void pack_forget(const struct tcq_source_tensor *tensor)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)tensor->data + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)tensor->data + tensor->nbytes) / page * page;
+    if (end > begin) /* pages of a mapped file: they are read again if need be */
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 /* ---- Values ---- */
@@ -216,6 +229,7 @@ int pack_check_values(const struct pack *pack)
         if (entry->action == PLAN_COPY)
             continue;
         code = scan_tensor(pack, entry->tensor);
+        pack_forget(entry->tensor);
         done += entry->tensor->count;
         cli_progress_show(&progress, done, entry->tensor->name);
         if (code == CLI_CONTINUE && cli_interrupted()) {

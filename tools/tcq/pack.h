@@ -41,8 +41,11 @@ uint64_t pack_chunk_weights(const struct pack *pack);
 bool pack_on_gpu(const struct pack *pack, const struct tcq_geometry *geometry);
 /* The encoder for the k and T of geometry. */
 struct tcq_encoder **pack_encoder(struct pack *pack, const struct tcq_geometry *geometry);
-/* Bytes that pack_run needs at most, beside the mapped source. */
+/* Bytes that pack_run needs at most, with the mapped pages of one tensor. */
 uint64_t pack_memory_nbytes(const struct pack *pack);
+/* Gives the mapped pages of a tensor that has been dealt with back to the
+ * system, so that what is resident stays within that. */
+void pack_forget(const struct tcq_source_tensor *tensor);
 /* Looks for NaN and infinities in every tensor that the plan packs or
  * converts, and names the first. */
 int pack_check_values(const struct pack *pack);

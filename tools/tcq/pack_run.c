@@ -154,8 +154,10 @@ static enum pipeline_result read_packed(struct run *run, struct job *job)
     if (result == PIPELINE_NEXT && (!job->words || !job->scales))
         result = fail_memory(run, words * sizeof *job->words, job->entry->tensor->name);
     run->row += job->row_count;
-    if (run->row == g->rows)
+    if (run->row == g->rows) {
+        pack_forget(job->entry->tensor);
         run->entry++, run->row = 0;
+    }
     return result;
 }
 
@@ -328,6 +330,8 @@ static enum pipeline_result stage_write(void *user, size_t slot)
         status = write_packed(run, job, &error);
     else
         status = model_writer_write(run->writer, job->tensor, job->bytes, job->nbytes, &error);
+    if (job->entry->action == PLAN_COPY)
+        pack_forget(job->entry->tensor);
     job_free(job);
     return status == TCQ_OK ? PIPELINE_NEXT : fail(run, &error);
 }

@@ -57,6 +57,8 @@ static int report(const struct quantize *q)
         if (json) {
             json_object_set_new(json, "output", json_string(q->output.path));
             json_object_set_new(json, "seconds", json_real(seconds));
+            json_object_set_new(json, "memory_nbytes",
+                                json_integer((json_int_t)pack_memory_nbytes(&q->pack)));
         }
         return cli_print_json(json);
     }
@@ -66,7 +68,8 @@ static int report(const struct quantize *q)
            q->plan.packed_count, cli_count_text(weights).s,
            weights > 0 ? 8.0 * (double)q->plan.packed_nbytes / weights : 0.0,
            cli_nbytes_text(q->plan.nbytes).s);
-    printf("; %s\n", cli_time_text(seconds).s);
+    printf("; %s, at most %s of memory\n", cli_time_text(seconds).s,
+           cli_nbytes_text(pack_memory_nbytes(&q->pack)).s);
     for (size_t i = 0; i < q->plan.count; i++)
         if (q->plan.entries[i].reason)
             printf("not packed: %s: %s\n", q->plan.entries[i].tensor->name,
