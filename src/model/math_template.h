@@ -34,9 +34,11 @@ static inline v16 load_weights(const char *p, enum tcq_dtype dtype)
 
 static inline v16 load_weights_part(const char *p, size_t n, enum tcq_dtype dtype)
 {
-    float padded[TCQ_LANES] = {0};
-    memcpy(padded, p, n * (dtype == TCQ_DTYPE_F32 ? 4u : 2u));
-    return load_weights((const char *)padded, dtype);
+    if (dtype == TCQ_DTYPE_F32)
+        return load_part((const float *)(const void *)p, n);
+    uint16_t padded[TCQ_LANES] = {0};
+    memcpy(padded, p, n * sizeof *padded);
+    return dtype == TCQ_DTYPE_F16 ? v_load_f16(padded) : v_load_bf16(padded);
 }
 
 /* One row of weights as float32, padded. */

@@ -20,14 +20,15 @@ uint64_t tcq_hash_bytes(const char *bytes, size_t nbytes)
 
 const char *tcq_vocabulary_bytes(const struct tcq_vocabulary *vocabulary, uint32_t id)
 {
-    return vocabulary->bytes.data + vocabulary->tokens[id].offset;
+    /* Without a single byte there is no array to point into. */
+    return vocabulary->bytes.data ? vocabulary->bytes.data + vocabulary->tokens[id].offset : "";
 }
 
 static bool same_bytes(const struct tcq_vocabulary *vocabulary, uint32_t id, const char *bytes,
                        size_t nbytes)
 {
     return vocabulary->tokens[id].nbytes == nbytes &&
-           memcmp(tcq_vocabulary_bytes(vocabulary, id), bytes, nbytes) == 0;
+           (nbytes == 0 || memcmp(tcq_vocabulary_bytes(vocabulary, id), bytes, nbytes) == 0);
 }
 
 enum tcq_status tcq_vocabulary_set(struct tcq_vocabulary *vocabulary, uint32_t id,

@@ -110,7 +110,38 @@ def module(bits, block, states, axis):
             "trellis": {"L": states, "code": "1mad", "axis": axis}}
 
 
+def tokenizers():
+    """tokenizer.json, a zero byte, a text."""
+    vocab = {c: i for i, c in enumerate("abcdefghijklmnoĠ")} | {"ab": 16, "Ġab": 17, "<s>": 18}
+    added = [{"id": 18, "content": "<s>", "special": True, "normalized": False, "rstrip": True}]
+    bpe = {"type": "BPE", "vocab": vocab, "merges": ["a b", ["Ġ", "ab"]], "ignore_merges": True}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    split = {"type": "Split", "pattern": {"Regex": "\\s?\\p{L}+|\\p{N}{1,3}"}, "behavior": "Isolated"}
+    ends = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [18]}}}
+    yield "bytes.json", {"model": bpe, "added_tokens": added, "pre_tokenizer": level,
+                         "decoder": {"type": "ByteLevel"}, "post_processor": ends}, "ab <s> abc 12"
+    yield "split.json", {"model": bpe, "normalizer": {"type": "NFC"},
+                         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                             split, {"type": "Digits", "individual_digits": True}, level]},
+                         "decoder": {"type": "ByteLevel"}}, "ab e\u0301 123"
+    pieces = {"<unk>": 0, "<0x41>": 1, "\u2581": 2, "a": 3, "\u2581a": 4}
+    yield "marks.json", {"model": {"vocab": pieces, "merges": ["\u2581 a"], "byte_fallback": True,
+                                   "unk_token": "<unk>", "fuse_unk": True},
+                         "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first"},
+                         "decoder": {"type": "Metaspace"}}, "a a Aa x"
+
+
+def write_tokenizers():
+    folder = os.path.join(FOLDER, "tokenizer")
+    os.makedirs(folder, exist_ok=True)
+    for name, content, text in tokenizers():
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(json.dumps(content).encode() + b"\0" + text.encode())
+
+
 def main():
+    write_tokenizers()
     def at(target, name):
         os.makedirs(os.path.join(FOLDER, target), exist_ok=True)
         return os.path.join(FOLDER, target, name)
