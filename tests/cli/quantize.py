@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from support import COMMAND, Case, tree
+from support import COMMAND, Case, tcq, tree
 
 BLOCK_PROJECTIONS = ["mlp.down_proj", "mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj",
                      "self_attn.o_proj", "self_attn.q_proj", "self_attn.v_proj"]
@@ -136,6 +136,18 @@ class Output(Case):
             if "asan" not in COMMAND:
                 self.assertLess(int(resident) * 1024, stated + (24 << 20))
             self.assertLess(stated, size)
+
+    def test_device(self):
+        model = self.model(1, 128, 128)
+        self.bad(2, "expected cpu or cuda", "quantize", model, "-o", self.at / "x", "--device", "tpu")
+        packed = self.pack(model)
+        self.assertEqual(tree(self.pack(model, "--device", "cpu", name="cpu")), tree(packed))
+        result = tcq("quantize", model, "-o", self.at / "gpu", "--device", "cuda")
+        if result.code:  # no GPU, or built without CUDA: says so, writes nothing
+            self.assertRegex(result.err, "GPU|CUDA")
+            self.assertEqual(list(self.at.glob("gpu*")), [])
+        else:
+            self.assertEqual(tree(self.at / "gpu"), tree(packed))
 
     def test_interleaved(self):
         model = self.model(1, 512, 256)
