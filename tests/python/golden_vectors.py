@@ -48,14 +48,13 @@ def search(x, value, k, L, overlap=None):
         best = np.where(states[None] >> k == overlap[:, None], best, FORBIDDEN)
     choices = np.zeros((T, blocks, 1 << L), np.uint8)
     for t in range(1, T):
-        e = emissions(x[:, t], value)
-        total = best[:, states >> k] + e
+        before = best[:, states >> k]
         for m in range(1, 1 << k):
-            other = best[:, (states >> k) + m * kept] + e
-            wins = other >= total
+            other = best[:, (states >> k) + m * kept]
+            wins = other >= before
             choices[t][wins] = m
-            total = np.where(wins, other, total)
-        best = total
+            before = np.where(wins, other, before)
+        best = before + emissions(x[:, t], value)
     if overlap is not None:
         best = np.where(states[None] & (kept - 1) == overlap[:, None], best, FORBIDDEN)
     state = (1 << L) - 1 - np.argmax(best[:, ::-1], axis=1)  # the largest of equals
