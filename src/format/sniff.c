@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Where safetensors has the first byte of its JSON header, always '{'. */
-enum { SAFETENSORS_BRACE = 8 };
+enum { SAFETENSORS_BRACE = 8, TEXT_NBYTES = 64 };
 
 static const struct {
     const char *magic;
@@ -33,6 +33,16 @@ bool tcq_sniff_is_gguf(const uint8_t *data, size_t nbytes)
     return nbytes >= 4 && !memcmp(data, "GGUF", 4);
 }
 
+/* No control characters but white space in the first bytes. */
+static bool is_text(const uint8_t *data, size_t nbytes)
+{
+    size_t count = nbytes < TEXT_NBYTES ? nbytes : TEXT_NBYTES;
+    for (size_t i = 0; i < count; i++)
+        if ((data[i] < ' ' && (data[i] < '\t' || data[i] > '\r')) || data[i] == 0x7f)
+            return false;
+    return true;
+}
+
 const char *tcq_sniff_foreign(const uint8_t *data, size_t nbytes)
 {
     if (nbytes == 0)
@@ -43,5 +53,9 @@ const char *tcq_sniff_foreign(const uint8_t *data, size_t nbytes)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (nbytes >= kinds[i].nbytes && !memcmp(data, kinds[i].magic, kinds[i].nbytes))
             return kinds[i].what;
+    if (is_text(data, nbytes))
+        return "neither safetensors nor GGUF, but text";
+    if (nbytes < SAFETENSORS_BRACE)
+        return "neither safetensors nor GGUF: it is too short for either";
     return NULL;
 }

@@ -55,7 +55,10 @@ class Resume(Case):
         self.bad(1, "tcq: ", "inspect", self.partial)
         result = self.good(*self.arguments("--resume"))
         self.assertIn("tensors are there already", result.err)
-        self.assertGreaterEqual(int(result.err.split(" of ")[0].split()[-1]), done)
+        there, total = result.err.split(" tensors are there")[0].split()[-3::2]
+        plan = self.good("quantize", self.source, "--dry-run", "--json").json()
+        self.assertEqual(int(total), len(plan["tensors"]))
+        self.assertGreaterEqual(2 * int(there), done - 1)  # words and scales are two
         self.assertEqual(tree(self.out), expected)
         self.assertFalse(self.partial.exists())
 

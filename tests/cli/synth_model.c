@@ -151,7 +151,7 @@ static uint64_t number(int argc, char **argv, int i, uint64_t fallback)
 int main(int argc, char **argv)
 {
     static struct model m;
-    if (argc < 2 || argc > 7) {
+    if (argc < 2 || argc > 7 || argv[1][0] == '-') {
         fputs("usage: tcq-synth-model DIR [layers [hidden [intermediate [vocabulary [FLAW]]]]]\n",
               stderr);
         return 2;

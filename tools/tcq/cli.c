@@ -57,6 +57,19 @@ int cli_usage(const char *format, ...)
     return CLI_USAGE;
 }
 
+int cli_usage_names(const char *option, const char *text, const char *const *names, size_t count)
+{
+    char list[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 i == 0           ? ""
+                                 : i + 1 == count ? " or "
+                                                  : ", ",
+                                 names[i]);
+    return cli_usage("%s '%s' is unknown: expected %s", option, text, list);
+}
+
 int cli_fail(const char *file, const struct tcq_error *error)
 {
     const char *message = *error->message ? error->message : tcq_status_string(error->status);

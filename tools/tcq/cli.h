@@ -88,6 +88,8 @@ enum tcq_status cli_context(const struct cli_args *args, struct tcq_context **ou
 void cli_message(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with a pointer to --help; returns CLI_USAGE. */
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same: "OPTION 'TEXT' is unknown: expected A, B or C", of `count` names. */
+int cli_usage_names(const char *option, const char *text, const char *const *names, size_t count);
 /* Prints a library error ("tcq: file: message"; file may be NULL, and is left
  * out where the message already begins with it); returns CLI_FAILED. */
 int cli_fail(const char *file, const struct tcq_error *error);

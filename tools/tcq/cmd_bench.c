@@ -139,12 +139,16 @@ static int parse_op(struct options *o, const char *text)
     o->encode = strcmp(text, "encode") == 0;
     if (o->encode)
         return CLI_CONTINUE;
-    for (int i = 0; i < BENCH_OP_COUNT; i++)
-        if (strcmp(text, bench_op_names[i]) == 0) {
+    const char *names[BENCH_OP_COUNT + 1];
+    for (int i = 0; i < BENCH_OP_COUNT; i++) {
+        names[i] = bench_op_names[i];
+        if (strcmp(text, names[i]) == 0) {
             o->op = (enum bench_op)i;
             return CLI_CONTINUE;
         }
-    return cli_usage("--op '%s' is unknown", text);
+    }
+    names[BENCH_OP_COUNT] = "encode";
+    return cli_usage_names("--op", text, names, BENCH_OP_COUNT + 1);
 }
 
 static int parse_L(struct options *o, const char *text)

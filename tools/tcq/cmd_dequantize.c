@@ -83,6 +83,18 @@ static bool is_decoded(const struct model_item *item)
     return item->packed || item->stored->dtype == TCQ_DTYPE_COUNT;
 }
 
+/* "a.weight" of 32-bit words goes with "a.scales" where it is packed. */
+static bool has_scales(const struct model_view *view, const struct model_item *item)
+{
+    size_t n = strlen(item->name), s = strlen(".weight");
+    char *name = NULL;
+    bool found = n > s && strcmp(item->name + n - s, ".weight") == 0 &&
+                 asprintf(&name, "%.*s.scales", (int)(n - s), item->name) >= 0 &&
+                 model_view_find(view, name) != NULL;
+    free(name);
+    return found;
+}
+
 static int list_tensors(struct dequantize *d, bool folder)
 {
     d->tensors = calloc(d->view.count + 1, sizeof *d->tensors);
@@ -95,6 +107,11 @@ static int list_tensors(struct dequantize *d, bool folder)
         struct model_tensor *t = &d->tensors[i];
         if (item->problem) {
             cli_message("%s: %s", d->view.path, item->problem);
+            return CLI_FAILED;
+        }
+        if (!item->packed && item->stored->dtype == TCQ_DTYPE_U32 && has_scales(&d->view, item)) {
+            cli_message("%s: tensor '%s': looks packed, and no config.json beside it says how",
+                        d->view.path, item->name);
             return CLI_FAILED;
         }
         if (is_decoded(item) && !model_item_is_float(&d->view, item)) {

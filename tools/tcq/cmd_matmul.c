@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "commands.h"
 #include "model_view.h"
 #include "output.h"
@@ -47,10 +48,11 @@ struct options {
 /* The index of text in a list that ends with NULL, or -1 after a message. */
 static int choice(const char *option, const char *text, const char *const *list)
 {
-    for (int i = 0; list[i]; i++)
-        if (strcmp(text, list[i]) == 0)
-            return i;
-    cli_usage("%s '%s' is unknown", option, text);
+    int count = 0;
+    for (; list[count]; count++)
+        if (strcmp(text, list[count]) == 0)
+            return count;
+    cli_usage_names(option, text, list, (size_t)count);
     return -1;
 }
 
@@ -183,6 +185,10 @@ static int write_output(const struct options *o, const void *y, uint64_t m, uint
     struct tcq_error error;
     struct tcq_writer *writer = NULL;
     uint64_t shape[] = {m, out};
+    if (tcq_path_exists(o->output) && !o->force) {
+        cli_message("%s: exists already (--force replaces it)", o->output);
+        return CLI_FAILED;
+    }
     enum tcq_status status = tcq_writer_create(o->output, o->force, &writer, &error);
     if (status == TCQ_OK)
         status = tcq_writer_declare(writer, "y", o->type, 2, shape, &error);
@@ -257,7 +263,7 @@ static int run_product(struct product *p, const struct options *o, const struct 
     if (code == CLI_CONTINUE)
         code = write_output(o, p->y, input.m, out, tcq_linear_kernel(p->layers[0], input.m));
     if (code == CLI_CONTINUE && !args->quiet)
-        cli_message("%s: %llu x %llu by %s", o->output, (unsigned long long)input.m,
+        printf("%s: %llu x %llu by %s\n", o->output, (unsigned long long)input.m,
                     (unsigned long long)out, tcq_linear_kernel(p->layers[0], input.m));
     free(input.x.data);
     tcq_source_close(input.source);

@@ -238,9 +238,12 @@ static int read_stdin(char **out)
                          PROMPT_NBYTES_MAX >> 20);
     text[count] = 0;
     *out = text;
-    if (strlen(text) == count)
+    if (count > 0 && strlen(text) == count)
         return CLI_CONTINUE;
     free(text);
+    *out = NULL;
+    if (count == 0)
+        return cli_usage("no prompt: give one as an argument or on standard input");
     return cli_usage("the prompt on standard input has a zero byte");
 }
 

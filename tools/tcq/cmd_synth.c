@@ -70,12 +70,15 @@ struct synth {
 
 static int set_shape(struct options *options, const char *value)
 {
-    for (size_t i = 0; i < SHAPE_COUNT; i++)
-        if (strcmp(value, shapes[i].name) == 0) {
+    const char *names[SHAPE_COUNT];
+    for (size_t i = 0; i < SHAPE_COUNT; i++) {
+        names[i] = shapes[i].name;
+        if (strcmp(value, names[i]) == 0) {
             options->shape = &shapes[i];
             return CLI_CONTINUE;
         }
-    return cli_usage("--shape '%s' is not known", value);
+    }
+    return cli_usage_names("--shape", value, names, SHAPE_COUNT);
 }
 
 static int set_option(void *user, int key, const char *value)

@@ -293,6 +293,13 @@ static int print_json(const struct verify *v)
 static int verify(struct verify *v, const struct cli_args *args, const struct options *options)
 {
     struct tcq_context *context = NULL;
+    bool packed = false;
+    for (size_t i = 0; i < v->view.count; i++)
+        packed |= v->view.items[i].module != NULL;
+    if (!packed && !v->has_source) {
+        cli_message("%s: not packed: nothing to verify", v->view.path);
+        return CLI_FAILED;
+    }
     v->findings = calloc(v->view.count + v->source.count + 1, sizeof *v->findings);
     if (!v->findings)
         return cli_out_of_memory();

@@ -4,26 +4,77 @@
  */
 #include "model_config.h"
 
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+
+/* The config.json in the folder of a safetensors file; empty without one. */
+static enum tcq_status map_neighbour(const char *path, struct tcq_mapping *out,
+                                     struct tcq_error *error)
+{
+    *out = (struct tcq_mapping){0};
+    char *copy = strdup(path);
+    char *name = copy ? tcq_path_join(dirname(copy), "config.json") : NULL;
+    enum tcq_status status = TCQ_OK;
+    if (!name)
+        status = tcq_error_memory(error, strlen(path), "a path");
+    else if (tcq_path_is_file(name))
+        status = tcq_mapping_open(name, out, error);
+    tcq_free(name);
+    free(copy);
+    return status;
+}
 
 int model_config_open(const struct tcq_source *source, const char *path, struct tcq_config **out)
 {
     const char *text = tcq_source_config(source);
+    size_t nbytes = text ? strlen(text) : 0;
     struct tcq_error error = {0};
+    struct tcq_mapping beside = {0};
+    enum tcq_status status = TCQ_OK;
     *out = NULL;
-    if (text && tcq_config_parse(text, strlen(text), out, &error) != TCQ_OK)
-        return cli_fail(path, &error);
-    return CLI_CONTINUE;
+    if (!text && tcq_source_get_kind(source) == TCQ_SOURCE_SAFETENSORS) {
+        status = map_neighbour(path, &beside, &error);
+        text = (const char *)beside.data;
+        nbytes = beside.nbytes;
+    }
+    if (status == TCQ_OK && text && nbytes)
+        status = tcq_config_parse(text, nbytes, out, &error);
+    tcq_mapping_close(&beside);
+    return status == TCQ_OK ? CLI_CONTINUE : cli_fail(path, &error);
+}
+
+bool model_config_has_words(const struct tcq_source *source, const char *module)
+{
+    char *name = NULL;
+    bool found = asprintf(&name, "%s.weight", module) >= 0 && tcq_source_find(source, name);
+    free(name);
+    return found;
+}
+
+static const char *packed_module(const struct tcq_source *source, const struct tcq_config *config)
+{
+    bool file = tcq_source_get_kind(source) == TCQ_SOURCE_SAFETENSORS;
+    for (size_t i = 0; config && i < tcq_config_module_count(config); i++) {
+        const char *module = tcq_config_module_name(config, i);
+        if (!file || model_config_has_words(source, module))
+            return module;
+    }
+    return NULL;
 }
 
 int model_config_refuse_packed(const struct tcq_source *source, const char *path)
 {
     struct tcq_config *config = NULL;
     int code = model_config_open(source, path, &config);
-    if (code == CLI_CONTINUE && config && tcq_config_module_count(config) > 0) {
+    const char *module = code == CLI_CONTINUE ? packed_module(source, config) : NULL;
+    if (module) {
         cli_message("%s: packed already ('%s' and others): 'tcq dequantize' makes a plain model",
-                    path, tcq_config_module_name(config, 0));
+                    path, module);
         code = CLI_FAILED;
     }
     tcq_config_destroy(config);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model_config.h"
+#include "part.h"
 
 enum { AXIS0_ROWS = 16 }; /* stored rows decoded together: 16 floats are a cache line */
 
@@ -92,9 +93,12 @@ static int list_items(struct model_view *view)
     view->owned = calloc(modules + 1, sizeof *view->owned);
     if (!view->items || !view->owned)
         return cli_out_of_memory();
+    bool is_file = tcq_source_get_kind(view->source) == TCQ_SOURCE_SAFETENSORS;
     struct tcq_module_config config;
     for (size_t i = 0; i < modules; i++) {
         const char *module = tcq_config_module_name(view->config, i);
+        if (is_file && !model_config_has_words(view->source, module))
+            continue; /* a config.json beside a file speaks of other files, too */
         if (tcq_config_find(view->config, module, &config) && !add_packed(view, module))
             return cli_out_of_memory();
     }
@@ -111,9 +115,12 @@ int model_view_open(struct model_view *view, const char *path)
 {
     *view = (struct model_view){.path = path};
     struct tcq_error error = {0};
+    int code = part_refuse(path);
+    if (code != CLI_CONTINUE)
+        return code;
     if (tcq_source_open(path, &view->source, &error) != TCQ_OK)
         return cli_fail(path, &error);
-    int code = model_config_open(view->source, path, &view->config);
+    code = model_config_open(view->source, path, &view->config);
     if (code == CLI_CONTINUE)
         code = list_items(view);
     if (code != CLI_CONTINUE)

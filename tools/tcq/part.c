@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/memory.h"
 #include "job.h"
 
 static const char description_name[] = "tcq-part.json";
@@ -122,11 +124,18 @@ static int read_description(struct part *part)
     json_error_t why;
     if (asprintf(&path, "%s/%s", part->path, description_name) < 0)
         return cli_out_of_memory();
+    if (!tcq_path_exists(path)) {
+        cli_message("%s: %s", part->path,
+                    !tcq_path_exists(part->path) ? "no such folder"
+                                                 : "no part of an output: it has no tcq-part.json");
+        free(path);
+        return CLI_FAILED;
+    }
     part->description = json_load_file(path, 0, &why);
     int code = CLI_CONTINUE;
     int number = 0, count = 0;
     if (!part->description)
-        cli_message("%s: no part of an output: %s", path, why.text), code = CLI_FAILED;
+        cli_message("%s: not a description of a part: line %d: %s", path, why.line, why.text), code = CLI_FAILED;
     else if (json_unpack(part->description, "{s:i, s:i}", "part", &number, "parts", &count) != 0 ||
              number < 1 || number > count)
         cli_message("%s: not a description of a part", path), code = CLI_FAILED;
@@ -134,6 +143,21 @@ static int read_description(struct part *part)
     part->parts = (uint32_t)count;
     free(path);
     return code;
+}
+
+int part_refuse(const char *path)
+{
+    char *file = tcq_path_join(path, description_name);
+    bool is_part = file && tcq_path_exists(file);
+    tcq_free(file);
+    if (!is_part)
+        return CLI_CONTINUE;
+    struct part part = {.path = path};
+    if (read_description(&part) == CLI_CONTINUE)
+        cli_message("%s: part %u of %u of an output: 'tcq merge' joins them", path, part.part,
+                    part.parts);
+    part_close(&part);
+    return CLI_FAILED;
 }
 
 int part_open(struct part *part, const char *path)

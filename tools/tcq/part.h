@@ -32,6 +32,8 @@ struct part {
 };
 /* Prints; CLI_CONTINUE or an exit code. */
 int part_open(struct part *part, const char *path);
+/* A folder that is a part cannot be read as a model: says so, CLI_FAILED. */
+int part_refuse(const char *path);
 void part_close(struct part *part);
 
 /* Writes every tensor of the list from the one source that has it. */

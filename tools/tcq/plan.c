@@ -226,6 +226,9 @@ static int plan_one(const struct tcq_source *source, struct plan_options *option
                     struct plan_entry *entry)
 {
     bool wanted = is_wanted(options, entry);
+    /* a pattern for a whole layer means its matrices: norms and biases stay as they are */
+    if (entry->tensor->rank < 2)
+        wanted = false;
     const char *reason = wanted ? cannot_pack(source, entry) : NULL;
     if (!wanted || reason)
         return keep(source, entry, reason);
@@ -275,9 +278,11 @@ static void sum_up(struct plan *plan)
 {
     plan->packed_count = 0;
     plan->packed_weights = plan->packed_nbytes = plan->weights = plan->nbytes = 0;
+    plan->source_nbytes = 0;
     for (size_t i = 0; i < plan->count; i++) {
         const struct plan_entry *entry = &plan->entries[i];
         plan->weights += entry->tensor->count;
+        plan->source_nbytes += entry->tensor->nbytes;
         plan->nbytes += entry->nbytes;
         if (entry->action != PLAN_PACK)
             continue;

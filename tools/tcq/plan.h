@@ -57,6 +57,7 @@ struct plan {
     size_t packed_count;
     uint64_t packed_weights, packed_nbytes; /* words and scales */
     uint64_t weights, nbytes;               /* of everything */
+    uint64_t source_nbytes;                 /* of the same tensors in the source */
 };
 
 /* Fills a plan for every tensor of source.  Returns CLI_CONTINUE or, after a
@@ -72,6 +73,10 @@ uint32_t plan_words_shape(const struct tcq_geometry *geometry, uint64_t shape[3]
 /* The table (`all`: a row a tensor; else one for each group of alike tensors)
  * with totals, to stdout. */
 bool plan_print(const struct plan *plan, bool all);
+/* Where GGUF blocks that are not packed take more room as 16 bits: one line. */
+void plan_print_growth(const struct plan *plan);
+/* Prints that no tensor is packed, and why that may be; CLI_FAILED. */
+int plan_fail_empty(const struct plan *plan, const struct plan_options *options, const char *path);
 json_t *plan_json(const struct plan *plan);
 
 #endif

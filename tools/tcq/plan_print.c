@@ -124,11 +124,54 @@ bool plan_print(const struct plan *plan, bool all)
     printf("\npacked  %zu tensors, %s weights, %s, %.3f bits per weight\n", plan->packed_count,
            cli_count_text(packed).s, cli_nbytes_text(plan->packed_nbytes).s,
            packed > 0 ? 8.0 * (double)plan->packed_nbytes / packed : 0.0);
-    printf("total   %zu tensors, %s weights, %s, %.3f bits per weight, %zu file%s\n", plan->count,
-           cli_count_text(total).s, cli_nbytes_text(plan->nbytes).s,
+    printf("total   %zu tensors, %s weights, %s, %.3f bits per weight, %zu file%s; source %s\n",
+           plan->count, cli_count_text(total).s, cli_nbytes_text(plan->nbytes).s,
            total > 0 ? 8.0 * (double)plan->nbytes / total : 0.0, plan->shard_count,
-           plan->shard_count == 1 ? "" : "s");
+           plan->shard_count == 1 ? "" : "s", cli_nbytes_text(plan->source_nbytes).s);
+    plan_print_growth(plan);
     return printed;
+}
+
+void plan_print_growth(const struct plan *plan)
+{
+    const struct plan_entry *first = NULL;
+    size_t count = 0;
+    uint64_t before = 0, after = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct plan_entry *entry = &plan->entries[i];
+        if (entry->action != PLAN_CONVERT || entry->nbytes <= entry->tensor->nbytes)
+            continue;
+        first = first ? first : entry;
+        count++;
+        before += entry->tensor->nbytes;
+        after += entry->nbytes;
+    }
+    if (!first)
+        return;
+    printf("not packed, so larger than in the source: %s", first->tensor->name);
+    if (count > 1)
+        printf(" and %zu more", count - 1);
+    printf(", %s as %s, %s as 16 bits (--include '*' packs every matrix, --bits-for GLOB=K "
+           "with more bits)\n",
+           cli_nbytes_text(before).s, first->tensor->type, cli_nbytes_text(after).s);
+}
+
+int plan_fail_empty(const struct plan *plan, const struct plan_options *options, const char *path)
+{
+    const char *reason = NULL, *name = NULL;
+    for (size_t i = 0; i < plan->count && !reason; i++)
+        if ((reason = plan->entries[i].reason))
+            name = plan->entries[i].tensor->name;
+    if (reason)
+        cli_message("%s: nothing to pack: tensor '%s': %s%s", path, name, reason,
+                    options->mlx_bun ? " (--preset mlx-bun has blocks of 256)" : "");
+    else if (options->include.count || options->exclude.count)
+        cli_message("%s: nothing to pack: --include and --exclude leave no matrix", path);
+    else
+        cli_message("%s: nothing to pack: no matrix has the name of a projection of a block "
+                    "(--include GLOB names others)",
+                    path);
+    return CLI_FAILED;
 }
 
 static json_t *entry_json(const struct plan_entry *entry)
@@ -160,11 +203,12 @@ json_t *plan_json(const struct plan *plan)
     for (size_t i = 0; tensors && i < plan->count; i++)
         json_array_append_new(tensors, entry_json(&plan->entries[i]));
     double packed = (double)plan->packed_weights;
-    return json_pack("{s:o, s:I, s:I, s:I, s:f, s:I, s:I, s:I}", "tensors", tensors,
+    return json_pack("{s:o, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I}", "tensors", tensors,
                      "packed_tensors", (json_int_t)plan->packed_count, "packed_weights",
                      (json_int_t)plan->packed_weights, "packed_nbytes",
                      (json_int_t)plan->packed_nbytes, "packed_bits_per_weight",
                      packed > 0 ? 8.0 * (double)plan->packed_nbytes / packed : 0.0, "weights",
-                     (json_int_t)plan->weights, "nbytes", (json_int_t)plan->nbytes, "files",
+                     (json_int_t)plan->weights, "nbytes", (json_int_t)plan->nbytes,
+                     "source_nbytes", (json_int_t)plan->source_nbytes, "files",
                      (json_int_t)plan->shard_count);
 }

@@ -12,6 +12,15 @@
 #include "part.h"
 #include "resources.h"
 
+/* Tensors of the source whose outputs (words and scales) are all there. */
+static size_t entries_done(const struct quantize *q, size_t done)
+{
+    size_t count = 0;
+    while (count < q->plan.count && q->pack.list.first[count + 1] <= done)
+        count++;
+    return count;
+}
+
 static int write_tensors(struct quantize *q)
 {
     struct model_writer writer;
@@ -26,8 +35,8 @@ static int write_tensors(struct quantize *q)
         return cli_fail(NULL, &error);
     }
     if (q->output.resumed && !q->args.quiet)
-        cli_message("%s: %zu of %zu tensors are there already", q->output.partial, done,
-                    q->pack.list.count);
+        cli_message("%s: %zu of %zu tensors are there already", q->output.partial,
+                    entries_done(q, done), q->plan.count);
     int code = pack_run(&q->pack, &writer, done);
     if (code == CLI_CONTINUE && model_writer_finish(&writer, &error) != TCQ_OK)
         code = cli_fail(NULL, &error);
@@ -64,16 +73,17 @@ static int report(const struct quantize *q)
     }
     if (q->args.quiet)
         return CLI_OK;
-    printf("%s: %zu tensors packed, %s weights at %.3f bits each; %s in all", q->output.path,
-           q->plan.packed_count, cli_count_text(weights).s,
+    printf("%s: %zu tensors packed, %s weights at %.3f bits each; %s in all (source: %s)",
+           q->output.path, q->plan.packed_count, cli_count_text(weights).s,
            weights > 0 ? 8.0 * (double)q->plan.packed_nbytes / weights : 0.0,
-           cli_nbytes_text(q->plan.nbytes).s);
+           cli_nbytes_text(q->plan.nbytes).s, cli_nbytes_text(q->plan.source_nbytes).s);
     printf("; %s, at most %s of memory\n", cli_time_text(seconds).s,
            cli_nbytes_text(pack_memory_nbytes(&q->pack)).s);
     for (size_t i = 0; i < q->plan.count; i++)
         if (q->plan.entries[i].reason)
             printf("not packed: %s: %s\n", q->plan.entries[i].tensor->name,
                    q->plan.entries[i].reason);
+    plan_print_growth(&q->plan);
     return CLI_OK;
 }
 
@@ -137,19 +147,22 @@ static int create(struct quantize *q)
 
 static int after_plan(struct quantize *q)
 {
+    bool empty = q->plan.packed_count == 0 && !q->options->plan.parts;
     if (q->options->dry_run) {
         if (q->ranks.rank > 0)
             return CLI_OK;
-        if (q->args.json)
-            return cli_print_json(plan_json(&q->plan));
-        return plan_print(&q->plan, q->options->all) ? CLI_OK : CLI_FAILED;
+        if (q->args.json) {
+            int code = cli_print_json(plan_json(&q->plan));
+            return code == CLI_OK && empty
+                       ? plan_fail_empty(&q->plan, &q->options->plan, q->path)
+                       : code;
+        }
+        if (!plan_print(&q->plan, q->options->all))
+            return CLI_FAILED;
+        return empty ? plan_fail_empty(&q->plan, &q->options->plan, q->path) : CLI_OK;
     }
-    if (q->plan.packed_count == 0 && !q->options->plan.parts) {
-        cli_message("%s: nothing to pack: no matrix of it is a projection of a block that fits "
-                    "(see --dry-run, --include)",
-                    q->path);
-        return CLI_FAILED;
-    }
+    if (empty)
+        return plan_fail_empty(&q->plan, &q->options->plan, q->path);
     int code = ranks_agree(&q->ranks, create(q));
     if (code == CLI_CONTINUE)
         code = pack_model(q);
