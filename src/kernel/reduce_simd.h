@@ -179,17 +179,17 @@ static fused_fn fused_find(const struct tcq_geometry *g, uint32_t m)
 
 /* state += y[r][.] * x[i][.] over one panel for R rows and M vectors; the state of
  * (r, i) is the sixteen lanes at state + (r*m + i) * 16. */
-TCQ_INLINE void multiply_tile(unsigned R, unsigned M, float *state, size_t m, const float *y,
+TCQ_INLINE void multiply_tile(size_t R, size_t M, float *state, size_t m, const float *y,
                               const float *x, size_t count)
 {
-    v16 acc[TILE_ROWS][TILE_M];
+    v16 acc[2 * TILE_ROWS][TILE_M];
     TCQ_UNROLL
     for (size_t r = 0; r < R; r++)
         TCQ_UNROLL
     for (size_t i = 0; i < M; i++)
         acc[r][i] = v16_load(state + (r * m + i) * STEP);
     for (size_t j = 0; j < count; j += STEP) {
-        v16 yr[TILE_ROWS];
+        v16 yr[2 * TILE_ROWS];
         TCQ_UNROLL
         for (size_t r = 0; r < R; r++)
             yr[r] = v16_load(y + r * PANEL + j);
@@ -208,18 +208,29 @@ TCQ_INLINE void multiply_tile(unsigned R, unsigned M, float *state, size_t m, co
         v16_store(state + (r * m + i) * STEP, acc[r][i]);
 }
 
-/* The same for BATCH_ROWS rows and all m vectors. */
+/* The same for BATCH_ROWS rows. */
+TCQ_INLINE void multiply_rows(size_t R, size_t M, float *state, size_t m, const float *y,
+                              const float *x, size_t count)
+{
+    for (size_t r = 0; r < BATCH_ROWS; r += R)
+        multiply_tile(R, M, state + r * m * STEP, m, y + r * PANEL, x, count);
+}
+
+/* The same for all m vectors.  Few left over take twice the rows, so that there are
+ * still enough independent sums for the latency of fma. */
 static void multiply_panel(float *state, size_t m, const float *y, const float *x, size_t count)
 {
     size_t i = 0;
     for (; i + TILE_M <= m; i += TILE_M)
-        for (size_t r = 0; r < BATCH_ROWS; r += TILE_ROWS)
-            multiply_tile(TILE_ROWS, TILE_M, state + (r * m + i) * STEP, m, y + r * PANEL,
-                          x + i * PANEL, count);
-    for (; i < m; i++)
-        for (size_t r = 0; r < BATCH_ROWS; r += TILE_ROWS)
-            multiply_tile(TILE_ROWS, 1, state + (r * m + i) * STEP, m, y + r * PANEL, x + i * PANEL,
-                          count);
+        multiply_rows(TILE_ROWS, TILE_M, state + i * STEP, m, y, x + i * PANEL, count);
+    state += i * STEP;
+    x += i * PANEL;
+    if (TILE_M > 3 && m - i == 3)
+        multiply_rows(TILE_ROWS, 3, state, m, y, x, count);
+    else if (TILE_M > 2 && m - i == 2)
+        multiply_rows(2 * TILE_ROWS, 2, state, m, y, x, count);
+    else if (m - i == 1)
+        multiply_rows(2 * TILE_ROWS, 1, state, m, y, x, count);
 }
 
 /* sums[r] = the lanes of state[r * stride] added, times factors[r]. */

@@ -187,9 +187,14 @@ static void batch_block(const struct tcq_geometry *g, const struct scatter_work 
         for (; i + TILE_M <= m; i += TILE_M)
             multiply_tile(TILE_V, TILE_M, work, y + step * STEP, sums + i * work->sums_stride,
                           work->x + i * work->x_stride);
-        for (; i < m; i++)
-            multiply_tile(TILE_V, 1, work, y + step * STEP, sums + i * work->sums_stride,
-                          work->x + i * work->x_stride);
+        sums += i * work->sums_stride;
+        const float *x = work->x + i * work->x_stride;
+        if (TILE_M > 3 && m - i == 3)
+            multiply_tile(TILE_V, 3, work, y + step * STEP, sums, x);
+        else if (TILE_M > 2 && m - i == 2)
+            multiply_tile(TILE_V, 2, work, y + step * STEP, sums, x);
+        else if (m - i == 1)
+            multiply_tile(TILE_V, 1, work, y + step * STEP, sums, x);
     }
 }
 
