@@ -9,7 +9,7 @@
  *
  * Prepared x: [m][in] float32.
  */
-#include "format/geometry.h"
+#include "kernel/columns.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
@@ -198,13 +198,6 @@ static void batch_block(const struct tcq_geometry *g, const struct scatter_work 
     }
 }
 
-/* From the order of windows to that of columns. */
-static void put_outputs(float *y, const float *sums, const struct tcq_geometry *g)
-{
-    for (unsigned j = 0; j < g->T; j++)
-        y[g->T - 1 - lane_window(g->k, j / STEP, j % STEP)] = sums[j];
-}
-
 static struct scatter_work work_make(const struct tcq_product *p, uint64_t row, uint64_t block)
 {
     const struct tcq_geometry *g = &p->tensor->geometry;
@@ -212,10 +205,7 @@ static struct scatter_work work_make(const struct tcq_product *p, uint64_t row, 
     return (struct scatter_work){
         .decoder = decoder_make(g->k, g->L),
         .block = (const uint8_t *)(p->tensor->words + at),
-        .row_nbytes = (g->layout == TCQ_LAYOUT_INTERLEAVED
-                           ? TCQ_INTERLEAVE_BLOCKS * tcq_geometry_block_words(g)
-                           : tcq_geometry_row_words(g)) *
-                      4,
+        .row_nbytes = row_distance_nbytes(g),
         .block_nbytes = tcq_geometry_block_words(g) * 4,
         .steps = g->T / STEP,
         .x = (const float *)p->x + row,
@@ -251,9 +241,8 @@ static void scatter_few(const struct tcq_product *p, struct tcq_range rows, stru
     }
     for (uint32_t i = 0; i < p->m; i++)
         for (uint64_t block = blocks.begin; block < blocks.end; block++) {
-            float sums[TCQ_T_MAX], *y = p->y + i * p->y_stride + block * g->T;
-            memcpy(sums, y, g->T * sizeof(float));
-            put_outputs(y, sums, g);
+            float *y = p->y + i * p->y_stride + block * g->T;
+            put_columns(y, y, g);
         }
 }
 
@@ -275,7 +264,7 @@ static void scatter_many(const struct tcq_product *p, struct tcq_range rows,
             work.x += RUN_ROWS;
         }
         for (uint32_t i = 0; i < p->m; i++)
-            put_outputs(p->y + i * p->y_stride + block * g->T, sums + i * TCQ_T_MAX, g);
+            put_columns(p->y + i * p->y_stride + block * g->T, sums + i * TCQ_T_MAX, g);
     }
 }
 

@@ -9,6 +9,7 @@
  */
 #include "kernel/x86/avx512_pairs.h"
 
+#include "kernel/columns.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
@@ -245,15 +246,6 @@ static few_fn few_find(const struct tcq_geometry *g, uint32_t m)
     return by_quads(g, m) ? table[g->k - 2][m - 1] : NULL;
 }
 
-/* From the order of windows to that of columns. */
-static void put_outputs(float *y, const struct tcq_geometry *g)
-{
-    float sums[TCQ_T_MAX];
-    memcpy(sums, y, g->T * sizeof(float));
-    for (unsigned j = 0; j < g->T; j++)
-        y[g->T - 1 - lane_window(g->k, j / STEP, j % STEP)] = sums[j];
-}
-
 /* Groups outermost: the words of one group's rows stay in L2 while their lines
  * serve neighbouring blocks. */
 static void run(const struct tcq_product *p, struct tcq_range rows, struct tcq_range blocks)
@@ -263,10 +255,7 @@ static void run(const struct tcq_product *p, struct tcq_range rows, struct tcq_r
     few_fn few = few_find(g, p->m);
     struct work work = {
         .decoder = decoder_make(g->k, g->L),
-        .row_nbytes = (g->layout == TCQ_LAYOUT_INTERLEAVED
-                           ? TCQ_INTERLEAVE_BLOCKS * tcq_geometry_block_words(g)
-                           : tcq_geometry_row_words(g)) *
-                      4,
+        .row_nbytes = row_distance_nbytes(g),
         .steps = g->T / STEP,
         .x_stride = view.x_stride,
         .sums_stride = p->y_stride,
@@ -290,8 +279,10 @@ static void run(const struct tcq_product *p, struct tcq_range rows, struct tcq_r
         }
     }
     for (uint32_t i = 0; i < p->m; i++)
-        for (uint64_t block = blocks.begin; block < blocks.end; block++)
-            put_outputs(p->y + i * p->y_stride + block * g->T, g);
+        for (uint64_t block = blocks.begin; block < blocks.end; block++) {
+            float *y = p->y + i * p->y_stride + block * g->T;
+            put_columns(y, y, g);
+        }
 }
 
 const struct tcq_small_kernel tcq_scatter_int8_avx512 = {"scatter_int8_avx512", prepared_nbytes,

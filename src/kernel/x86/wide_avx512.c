@@ -11,6 +11,7 @@
  */
 #include "kernel/x86/avx512_pairs.h"
 
+#include "kernel/columns.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
@@ -248,15 +249,6 @@ TCQ_INLINE void scatter_tile(size_t A, float *y, size_t y_stride, const int32_t 
     }
 }
 
-/* From the order of windows to that of columns. */
-static void put_outputs(float *y, const struct tcq_geometry *g)
-{
-    float sums[TCQ_T_MAX];
-    memcpy(sums, y, g->T * sizeof(float));
-    for (unsigned j = 0; j < g->T; j++)
-        y[g->T - 1 - lane_window(g->k, j / STEP, j % STEP)] = sums[j];
-}
-
 /* Some columns (four steps) of one block and one group of rows. */
 static void scatter_panel(const struct tcq_product *p, const struct view *view, float *y,
                           const int32_t *weights, struct tcq_range rows)
@@ -287,10 +279,7 @@ static void scatter(const struct tcq_product *p, struct tcq_range rows, struct t
             struct pairs_run run = {
                 .block =
                     (const uint8_t *)(p->tensor->words + tcq_geometry_block_offset(g, row, block)),
-                .row_nbytes = (g->layout == TCQ_LAYOUT_INTERLEAVED
-                                   ? TCQ_INTERLEAVE_BLOCKS * tcq_geometry_block_words(g)
-                                   : tcq_geometry_row_words(g)) *
-                              4,
+                .row_nbytes = row_distance_nbytes(g),
                 .rows = (unsigned)(group.end - group.begin),
                 .steps = g->T / STEP,
             };
@@ -302,8 +291,10 @@ static void scatter(const struct tcq_product *p, struct tcq_range rows, struct t
             }
         }
     for (size_t i = 0; i < p->m; i++)
-        for (uint64_t block = blocks.begin; block < blocks.end; block++)
-            put_outputs(p->y + i * p->y_stride + (block - blocks.begin) * g->T, g);
+        for (uint64_t block = blocks.begin; block < blocks.end; block++) {
+            float *y = p->y + i * p->y_stride + (block - blocks.begin) * g->T;
+            put_columns(y, y, g);
+        }
 }
 
 /* ---- either ---------------------------------------------------------------------- */
