@@ -99,6 +99,36 @@ class Quantize(Case):
             self.assertEqual(one.err, two.err)
 
 
+class Outliers(Case):
+    def test_clipped(self):
+        """One weight far beyond the rest: cut off and said, unless --scale fit keeps it."""
+        values = [0.02 * ((37 * i) % 64 - 31.5) / 32 for i in range(4 * 64)]
+        calm = write_tensors(self.at / "calm.safetensors",
+                             {UP + ".weight": ("F32", [4, 64], struct.pack("<256f", *values))})
+        values[70] = 0.1
+        wild = write_tensors(self.at / "wild.safetensors",
+                             {UP + ".weight": ("F32", [4, 64], struct.pack("<256f", *values))})
+        for axis in ("1", "0"):
+            if axis == "0":  # the coded side is the 64: transposed
+                columns = [values[64 * (i % 4) + i // 4] for i in range(256)]
+                wild = write_tensors(self.at / "wild.safetensors", {
+                    UP + ".weight": ("F32", [64, 4], struct.pack("<256f", *columns))})
+            arguments = ["quantize", wild, "-o", self.at / "out", "--L", 10, "--force", "--axis",
+                         axis]
+            for arguments in (arguments, ["verify", self.at / "out", "--against", wild]):
+                result = self.good(*arguments)
+                self.assertIn("outliers are cut off in 1 tensor, most in", result.err)
+                self.assertIn("0.391 % of its weights", result.err)  # 1 of 256
+            one = self.good(*arguments, "--json").json()["tensors"][0]
+            self.assertEqual(one["clipped"], 1)
+            self.assertGreater(one["clipped_energy"], 0.03)
+            self.assertGreater(one["largest_error_in_rms"], 2)
+        result = self.good("quantize", calm, "-o", self.at / "calm", "--L", 10)
+        self.assertNotIn("cut off", result.err)
+        fit = ["quantize", wild, "-o", self.at / "out", "--L", 10, "--force", "--scale", "fit"]
+        self.assertNotIn("cut off", self.good(*fit, "--axis", 0).err)
+
+
 class Others(Case):
     def test_lists(self):
         self.bad(2, "expected smollm2-135m, llama-3.2-1b", "synth", "--shape", "foo", "-o", "x")

@@ -168,6 +168,7 @@ struct group {
     const struct finding *first;
     size_t count;
     double squared_error, squared_source, worst, largest;
+    struct clip clip;
 };
 
 static void add_to_group(struct group *group, const struct finding *f)
@@ -177,8 +178,8 @@ static void add_to_group(struct group *group, const struct finding *f)
     group->squared_error += f->comparison.squared_error;
     group->squared_source += f->comparison.squared_source;
     group->worst = relative > group->worst ? relative : group->worst;
-    group->largest =
-        f->comparison.largest_error > group->largest ? f->comparison.largest_error : group->largest;
+    group->largest = fmax(group->largest, f->comparison.largest_in_rms);
+    clip_join(&group->clip, &f->comparison.clip);
 }
 
 static bool make_groups(const struct verify *v, bool all, struct group *groups, size_t *count)
@@ -217,18 +218,22 @@ static void print_group(struct table *table, const struct group *group)
     table_cell(table, "%.5f", mean);
     table_cell(table, "%.5f", group->worst);
     table_cell(table, "%.5f", group->first->expected);
-    table_cell(table, "%.4g", group->largest);
+    table_cell(table, "%.2f", group->largest);
+    table_cell(table, "%.4f %%",
+               group->clip.weights ? 100.0 * (double)group->clip.clipped / (double)group->clip.weights
+                                   : 0.0);
 }
 
 static bool print_table(const struct verify *v, bool all)
 {
     static const char *const titles[] = {
-        "tensor", "n", "k", "L", "relative MSE", "worst", "expected", "largest error", NULL};
+        "tensor",   "n",           "k",       "L", "relative MSE", "worst",
+        "expected", "error / RMS", "clipped", NULL};
     struct group *groups = calloc(v->count + 1, sizeof *groups);
     size_t count = 0;
     bool made = groups && make_groups(v, all, groups, &count);
     struct table table;
-    table_start(&table, "lrrrrrrr", titles);
+    table_start(&table, "lrrrrrrrr", titles);
     for (size_t i = 0; i < count; i++) {
         print_group(&table, &groups[i]);
         free(groups[i].name);
@@ -246,6 +251,26 @@ static void count_findings(const struct verify *v, size_t *packed, size_t *kept)
     }
 }
 
+/* Outliers that were cut off: far more than normal weights lose. */
+static void print_clipped(const struct verify *v)
+{
+    const struct finding *worst = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < v->count; i++) {
+        const struct finding *f = &v->findings[i];
+        if (!f->compared || !f->item->packed)
+            continue;
+        struct clip_reach reach = clip_reach_of(f->item->tensor.geometry.L);
+        if (!clip_is_large(&f->comparison.clip, &reach))
+            continue;
+        count++;
+        if (!worst || clip_share(&f->comparison.clip) > clip_share(&worst->comparison.clip))
+            worst = f;
+    }
+    if (worst)
+        clip_warn(v->view.path, count, worst->item->name, &worst->comparison.clip);
+}
+
 static int print_text(const struct verify *v, const struct cli_args *args, bool all)
 {
     size_t packed, kept;
@@ -256,6 +281,8 @@ static int print_text(const struct verify *v, const struct cli_args *args, bool 
         if (v->findings[i].mismatch)
             cli_message("%s: tensor '%s': %s", v->view.path, v->findings[i].item->name,
                         v->findings[i].mismatch);
+    if (!args->quiet)
+        print_clipped(v);
     if (!args->quiet)
         printf("%s%s: %zu packed tensors and %zu others, %zu mismatch%s\n",
                v->has_source ? "\n" : "", v->view.path, packed, kept, v->mismatches,
@@ -273,6 +300,9 @@ static json_t *finding_json(const struct finding *f)
         json_object_set_new(json, "relative_mse", json_real(comparison_relative(&f->comparison)));
         json_object_set_new(json, "expected", json_real(f->expected));
         json_object_set_new(json, "largest_error", json_real(f->comparison.largest_error));
+        json_object_set_new(json, "largest_error_in_rms", json_real(f->comparison.largest_in_rms));
+        json_object_set_new(json, "clipped", json_integer((json_int_t)f->comparison.clip.clipped));
+        json_object_set_new(json, "clipped_energy", json_real(clip_share(&f->comparison.clip)));
     }
     if (json && f->mismatch)
         json_object_set_new(json, "mismatch", json_string(f->mismatch));

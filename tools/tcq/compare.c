@@ -17,6 +17,7 @@ enum { CHUNK_WEIGHTS = 1 << 18 };
 struct work {
     const struct model_view *view, *source;
     const struct model_item *item, *source_item;
+    struct clip_reach reach; /* of a packed item */
     uint64_t rows, cols, step;
     float *buffers;            /* 2 * step * cols a thread */
     struct comparison *parts;  /* one a chunk, added in order afterwards */
@@ -55,6 +56,24 @@ static void add_errors(struct comparison *part, const float *ours, const float *
     }
 }
 
+/* What shows only row by row: errors beside the row's RMS, weights out of reach. */
+static void add_row(const struct work *w, struct comparison *part, const float *ours,
+                    const float *theirs, uint64_t row)
+{
+    double energy = 0, largest = 0;
+    for (uint64_t i = 0; i < w->cols; i++) {
+        energy += (double)theirs[i] * (double)theirs[i];
+        largest = fmax(largest, fabs((double)ours[i] - (double)theirs[i]));
+    }
+    if (energy > 0)
+        part->largest_in_rms =
+            fmax(part->largest_in_rms, largest / sqrt(energy / (double)w->cols));
+    const struct tcq_tensor *tensor = &w->item->tensor;
+    bool inner = tensor->geometry.axis == 0; /* a scale a column */
+    clip_add(&part->clip, &w->reach, theirs, tensor->scales + (inner ? 0 : row), inner,
+             (size_t)w->cols);
+}
+
 static void compare_chunk(void *argument, size_t thread, size_t chunk)
 {
     struct work *w = argument;
@@ -71,6 +90,8 @@ static void compare_chunk(void *argument, size_t thread, size_t chunk)
     if (!w->item->packed)
         round_as_kept(theirs, w->item, (size_t)(rows * w->cols));
     add_errors(&w->parts[chunk], ours, theirs, (size_t)(rows * w->cols), first * w->cols);
+    for (uint64_t r = 0; w->item->packed && r < rows; r++)
+        add_row(w, &w->parts[chunk], ours + r * w->cols, theirs + r * w->cols, first + r);
 }
 
 static enum tcq_status sum_parts(struct comparison *out, const struct work *w, size_t chunks,
@@ -85,6 +106,8 @@ static enum tcq_status sum_parts(struct comparison *out, const struct work *w, s
         out->squared_error += part->squared_error;
         out->squared_source += part->squared_source;
         out->different += part->different;
+        out->largest_in_rms = fmax(out->largest_in_rms, part->largest_in_rms);
+        clip_join(&out->clip, &part->clip);
         if (part->largest_error > out->largest_error) {
             out->largest_error = part->largest_error;
             out->largest_at = part->largest_at;
@@ -123,6 +146,8 @@ enum tcq_status compare_items(struct comparison *out, struct tcq_context *contex
                      .rows = model_item_rows(item),
                      .cols = model_item_cols(item),
                      .step = step};
+    if (item->packed)
+        w.reach = clip_reach_of(item->tensor.geometry.L);
     if (source_item->packed && step % other)
         w.step = step / other * other;
     size_t chunks = (size_t)((w.rows + w.step - 1) / w.step);

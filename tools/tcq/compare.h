@@ -6,6 +6,7 @@
 #ifndef TCQ_COMPARE_H
 #define TCQ_COMPARE_H
 
+#include "clip.h"
 #include "model_view.h"
 
 /* One tensor against the same tensor of the source. */
@@ -13,6 +14,8 @@ struct comparison {
     double squared_error, squared_source; /* sums */
     double largest_error;                 /* absolute */
     uint64_t largest_at;                  /* flat index */
+    double largest_in_rms;                /* the largest error over the RMS of its row */
+    struct clip clip;                     /* of a packed tensor: the source beyond its reach */
     uint64_t different;                   /* of a kept tensor: elements that are not the
                                            * source's, rounded to the type they are kept in */
 };

@@ -48,6 +48,7 @@ static int pack_entry(struct quantize *q, const char *folder, size_t i)
     plan.packed_weights = entry.action == PLAN_PACK ? entry.tensor->count : 0;
     struct pack pack = q->pack;
     pack.plan = &plan;
+    pack.clips = q->pack.clips + i;
     int code = output_list_make(&pack.list, &plan);
     if (code != CLI_CONTINUE)
         return code;

@@ -79,6 +79,9 @@ int pack_create(struct pack *pack, const struct tcq_source *source, const struct
         code = create_encoders(pack, scale);
     if (code == CLI_CONTINUE)
         code = output_list_make(&pack->list, plan);
+    pack->clips = calloc(plan->count + 1, sizeof *pack->clips);
+    if (code == CLI_CONTINUE && !pack->clips)
+        code = cli_out_of_memory();
     if (code != CLI_CONTINUE)
         pack_destroy(pack);
     return code;
@@ -91,6 +94,7 @@ void pack_destroy(struct pack *pack)
             tcq_encoder_destroy(pack->encoders[k][t]);
     gpu_close(pack->gpu);
     output_list_free(&pack->list);
+    free(pack->clips);
     *pack = (struct pack){0};
 }
 

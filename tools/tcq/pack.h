@@ -6,6 +6,7 @@
 #ifndef TCQ_PACK_H
 #define TCQ_PACK_H
 
+#include "clip.h"
 #include "gpu.h"
 #include "output_list.h"
 #include "pipeline.h"
@@ -26,6 +27,7 @@ struct pack {
     struct tcq_encoder *encoders[TCQ_K_MAX][3]; /* see pack_encoder; NULL: not needed */
     struct gpu *gpu;                            /* with --device cuda: encodes where L is 12 */
     struct output_list list;                    /* what comes of the plan */
+    struct clip *clips;                         /* one an entry of the plan: what was cut off */
 };
 
 /* Creates the encoders and the list of output tensors.  Prints; CLI_CONTINUE or

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/context.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -236,6 +237,36 @@ static enum tcq_status interleave(struct job *job, struct tcq_error *error)
                                             job->entry->tensor->name);
 }
 
+/* Rows of a job against what their scales reach. */
+struct clipping {
+    const struct job *job;
+    struct clip_reach reach;
+    struct clip *rows;
+};
+
+static void clip_row(void *argument, size_t thread, size_t row)
+{
+    struct clipping *c = argument;
+    (void)thread;
+    size_t cols = (size_t)c->job->entry->geometry.cols;
+    clip_add(&c->rows[row], &c->reach, c->job->values + row * cols, c->job->scales + row, 0, cols);
+}
+
+static bool count_clipped(struct run *run, const struct job *job)
+{
+    size_t count = (size_t)job->row_count;
+    struct clipping c = {job, clip_reach_of(job->entry->geometry.L),
+                         tcq_alloc(count, sizeof *c.rows)};
+    if (!c.rows)
+        return false;
+    tcq_context_run(run->pack->context, clip_row, &c, count);
+    struct clip *clip = &run->pack->clips[job->entry - run->pack->plan->entries];
+    for (size_t r = 0; r < count; r++)
+        clip_join(clip, &c.rows[r]);
+    tcq_free(c.rows);
+    return true;
+}
+
 static enum pipeline_result encode(struct run *run, struct job *job)
 {
     const struct tcq_geometry *g = &job->entry->geometry;
@@ -259,6 +290,8 @@ static enum pipeline_result encode(struct run *run, struct job *job)
         return fail(run, &error);
     }
     run->weights_done += job->row_count * g->cols;
+    if (!count_clipped(run, job))
+        return fail_memory(run, (size_t)job->row_count * sizeof(struct clip), "sums of rows");
     tcq_free(job->own);
     job->own = NULL;
     return PIPELINE_NEXT;

@@ -57,6 +57,21 @@ static int write_rest(struct quantize *q)
     return code;
 }
 
+static void warn_clipped(const struct quantize *q)
+{
+    struct clip_reach reach = clip_reach_of(q->options->plan.L);
+    const struct clip *clips = q->pack.clips;
+    size_t count = 0, worst = 0;
+    for (size_t i = 0; i < q->plan.count; i++) {
+        if (!clip_is_large(&clips[i], &reach))
+            continue;
+        if (!count++ || clip_share(&clips[i]) > clip_share(&clips[worst]))
+            worst = i;
+    }
+    if (count)
+        clip_warn(q->output.path, count, q->plan.entries[worst].tensor->name, &clips[worst]);
+}
+
 static int report(const struct quantize *q)
 {
     double seconds = cli_seconds() - q->started;
@@ -84,6 +99,7 @@ static int report(const struct quantize *q)
             printf("not packed: %s: %s\n", q->plan.entries[i].tensor->name,
                    q->plan.entries[i].reason);
     plan_print_growth(&q->plan);
+    warn_clipped(q);
     return CLI_OK;
 }
 
