@@ -58,6 +58,9 @@ class Lost(Case):
         (self.at / "thesis" / "chapter").write_text("x")
         self.refused("holds no model", self.at / "thesis", "quantize", model, "-o",
                      self.at / "thesis")
+        (self.at / "thesis" / "config.json").write_text("{}")  # of some other program
+        self.refused("holds no model", self.at / "thesis", "quantize", model, "-o",
+                     self.at / "thesis")
         (self.at / "thesis").rename(self.at / "out.partial")
         self.refused("holds no model", self.at / "out.partial", "quantize", model, "-o",
                      self.at / "out")

@@ -63,11 +63,12 @@ static int make_paths(struct output *output, const char *path)
     return CLI_CONTINUE;
 }
 
-/* --force deletes a whole folder: only one that holds what this program writes. */
+/* --force deletes a whole folder: only one that holds weights, as what this program
+ * writes does.  A config.json alone may be anybody's. */
 static bool is_replaceable(const char *path)
 {
-    static const char *const signs[] = {job_name,        "tcq-part.json",         "config.json",
-                                        "*.safetensors", "*.safetensors.partial", NULL};
+    static const char *const signs[] = {job_name, "tcq-part.json", "*.safetensors",
+                                        "*.safetensors.partial", NULL};
     return folder_is_empty(path) || folder_has(path, signs);
 }
 
