@@ -66,9 +66,10 @@ enum tcq_status tcq_context_create(const struct tcq_context_options *options,
         return tcq_error_memory(error, sizeof *context, "a context");
     context->threads = options->threads ? options->threads : usable_processors();
     context->cpu_flags = flags;
-    /* Workers spin between two runs, which is fast while each has its own processor;
-     * more threads than processors would spin on each other's time. */
-    if (context->threads > usable_processors())
+    /* Workers may spin between two runs only where a processor is left for everybody
+     * else: on a busy one, a spinning worker takes the time that the caller needs
+     * (decoding at two threads on two busy processors: six times slower). */
+    if (context->threads >= usable_processors())
         context->flags = PTHREADPOOL_FLAG_YIELD_WORKERS;
     pthread_mutex_init(&context->turn, NULL);
     pthread_mutex_init(&context->scratch_turn, NULL);
