@@ -5,6 +5,9 @@
 #include "resources.h"
 
 #include <stdio.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "output.h"
 
@@ -22,9 +25,19 @@ static uint64_t available_memory(void)
     return found ? kib * 1024 : UINT64_MAX;
 }
 
+/* glibc takes the first large array that is freed as a sign to keep such arrays
+ * from then on; what is resident would outgrow what was compared here. */
+static void return_freed_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
+}
+
 int resources_check_memory(uint64_t nbytes, const struct cli_args *args)
 {
     uint64_t available = available_memory();
+    return_freed_memory();
     if (nbytes <= available)
         return CLI_CONTINUE;
     cli_message("%s of memory needed, %s available%s", cli_nbytes_text(nbytes).s,
