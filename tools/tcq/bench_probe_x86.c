@@ -134,7 +134,7 @@ AVX512 static uint64_t read_avx512(const void *data, size_t nbytes)
             sum[j] = _mm512_xor_si512(sum[j], _mm512_load_si512(at + i + 64 * j));
         }
     }
-    return (uint64_t)_mm512_reduce_add_epi64(_mm512_xor_si512(
+    return (uint64_t)_mm512_reduce_or_epi64(_mm512_xor_si512(
         _mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3])));
 }
 
@@ -163,7 +163,7 @@ AVX512_VNNI static int32_t dot_vnni(uint64_t rounds)
     }
     for (int j = 1; j < ACCUMULATORS; j++)
         acc[0] = _mm512_xor_si512(acc[0], acc[j]);
-    return _mm512_reduce_add_epi32(acc[0]);
+    return _mm512_reduce_or_epi32(acc[0]);
 }
 
 AVX512 static __m512 widen_avx512(const uint16_t *at)
