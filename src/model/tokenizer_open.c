@@ -48,6 +48,13 @@ enum tcq_status tcq_tokenizer_read_config(struct tcq_tokenizer *tokenizer, const
     return set_template(tokenizer, json_string_value(form), json_string_length(form), error);
 }
 
+static void add_end_id(struct tcq_tokenizer *tokenizer, const json_t *id)
+{
+    double value = json_number_value(id);
+    if (json_is_number(id) && value >= 0 && value <= (double)UINT32_MAX)
+        tcq_tokenizer_add_end(tokenizer, (uint32_t)value);
+}
+
 /* "eos_token_id": one id or a list of them. */
 static enum tcq_status read_end_ids(struct tcq_tokenizer *tokenizer, const json_t *root,
                                     struct tcq_error *error)
@@ -55,11 +62,9 @@ static enum tcq_status read_end_ids(struct tcq_tokenizer *tokenizer, const json_
     const json_t *ids = json_object_get(root, "eos_token_id"), *id;
     size_t i;
     (void)error;
-    if (json_is_integer(ids) && json_integer_value(ids) >= 0)
-        tcq_tokenizer_add_end(tokenizer, (uint32_t)json_integer_value(ids));
+    add_end_id(tokenizer, ids);
     json_array_foreach(ids, i, id)
-        if (json_is_integer(id) && json_integer_value(id) >= 0)
-            tcq_tokenizer_add_end(tokenizer, (uint32_t)json_integer_value(id));
+        add_end_id(tokenizer, id);
     return TCQ_OK;
 }
 
@@ -67,13 +72,14 @@ typedef enum tcq_status (*member_fn)(struct tcq_tokenizer *tokenizer, const json
                                      struct tcq_error *error);
 
 /* A JSON object from a file; messages begin with the file's name. */
-static enum tcq_status parse_file(const char *path, json_t **out, struct tcq_error *error)
+static enum tcq_status parse_file(const char *path, size_t flags, json_t **out,
+                                  struct tcq_error *error)
 {
     struct tcq_mapping mapping;
     enum tcq_status status = tcq_mapping_open(path, &mapping, error);
     if (status)
         return status;
-    status = tcq_json_parse((const char *)mapping.data, mapping.nbytes, 0, out, error);
+    status = tcq_json_parse((const char *)mapping.data, mapping.nbytes, flags, out, error);
     tcq_mapping_close(&mapping);
     return status ? tcq_error_prefix(error, status, "%s", tcq_path_name(path)) : TCQ_OK;
 }
@@ -88,7 +94,8 @@ static enum tcq_status read_beside(struct tcq_tokenizer *tokenizer, const char *
     enum tcq_status status = TCQ_OK;
     json_t *root = NULL;
     if (tcq_path_exists(path)) {
-        status = parse_file(path, &root, error);
+        /* "model_max_length" is often 10^30, which is no 64-bit integer */
+        status = parse_file(path, JSON_DECODE_INT_AS_REAL, &root, error);
         if (!status)
             status = read(tokenizer, root, error);
         json_decref(root);
@@ -131,7 +138,7 @@ static enum tcq_status open_file(struct tcq_tokenizer *tokenizer, const char *pa
     }
     tcq_mapping_close(&mapping);
     json_t *root = NULL;
-    status = parse_file(path, &root, error);
+    status = parse_file(path, 0, &root, error);
     if (status)
         return status;
     status = tcq_tokenizer_from_json(tokenizer, root, error);
