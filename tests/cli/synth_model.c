@@ -7,7 +7,8 @@
  *     tcq-synth-model DIR [layers [hidden [intermediate [vocabulary [FLAW]]]]]
  *
  * FLAW "nan", "inf" or "zero" spoils layer 0's up_proj: one weight at row 3,
- * column 5, or all of it; "other" gives other weights of the same shapes.
+ * column 5, or all of it; "other" gives other weights of the same shapes, "untied" adds a
+ * head of its own.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -57,11 +58,18 @@ static void add(struct model *m, const char *prefix, const char *name, uint64_t 
     m->shapes[m->count++][1] = cols;
 }
 
+static bool is_untied(const struct model *m)
+{
+    return m->flaw && strcmp(m->flaw, "untied") == 0;
+}
+
 static void list_tensors(struct model *m)
 {
     uint64_t h = m->hidden, f = m->intermediate, kv = h / 2;
     add(m, "model.", "embed_tokens", m->vocabulary, h);
     add(m, "model.", "norm", 0, h);
+    if (is_untied(m))
+        add(m, "", "lm_head", m->vocabulary, h);
     for (uint64_t i = 0; i < m->layers; i++) {
         char p[64];
         snprintf(p, sizeof p, "model.layers.%" PRIu64 ".", i);
@@ -82,7 +90,7 @@ static void fill_row(struct model *m, uint16_t *row, size_t tensor, uint64_t r)
     static float values[ROW_MAX];
     uint64_t cols = m->shapes[tensor][1];
     bool vector = m->shapes[tensor][0] == 0;
-    bool flawed = m->flaw && strcmp(m->names[tensor], "model.layers.0.mlp.up_proj.weight") == 0;
+    bool flawed = m->flaw && !is_untied(m) && strcmp(m->names[tensor], "model.layers.0.mlp.up_proj.weight") == 0;
     for (uint64_t c = 0; c < cols; c++)
         values[c] = vector ? 1 + 0.1f * normal(m) : 0.02f * normal(m);
     if (flawed && strcmp(m->flaw, "zero") == 0)
@@ -136,8 +144,8 @@ static bool write_config(const struct model *m)
              "  \"num_key_value_heads\": 2,\n  \"vocab_size\": %" PRIu64 ",\n"
              "  \"max_position_embeddings\": 512,\n  \"rms_norm_eps\": 1e-05,\n"
              "  \"rope_theta\": 10000.0,\n  \"hidden_act\": \"silu\",\n"
-             "  \"tie_word_embeddings\": true,\n  \"torch_dtype\": \"bfloat16\"\n}\n",
-             m->hidden, m->intermediate, m->layers, m->vocabulary);
+             "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"bfloat16\"\n}\n",
+             m->hidden, m->intermediate, m->layers, m->vocabulary, is_untied(m) ? "false" : "true");
     return write_text(m, "config.json", text) &&
            write_text(m, "README.md", "A synthetic model: random weights.\n") &&
            write_text(m, "tokenizer_config.json", "{\"model_max_length\": 512}\n");

@@ -22,9 +22,10 @@ struct model_bench {
     struct tcq_context *context;
     struct tcq_model *model;
     struct tcq_session *session;
-    uint32_t *tokens; /* [PREFILL] */
+    uint32_t prefill; /* tokens: PREFILL, or as many as the model takes */
+    uint32_t *tokens; /* [prefill] */
     float *logits;    /* [vocab] */
-    float *x, *y;     /* [PREFILL][largest number of features] */
+    float *x, *y;     /* [prefill][largest number of features] */
     float *scratch;
     double whole[2], linear[2]; /* seconds a call: decode, prefill */
 };
@@ -95,31 +96,41 @@ static int measure(struct model_bench *b, size_t which, uint32_t m)
     return CLI_CONTINUE;
 }
 
+static int rewind_to(struct model_bench *b, uint32_t position)
+{
+    struct tcq_error error = {0};
+    return tcq_session_rewind(b->session, position) ? cli_fail(b->path, &error) : CLI_CONTINUE;
+}
+
 static int open_bench(struct model_bench *b, const struct cli_args *args)
 {
     struct tcq_error error = {0};
-    struct tcq_session_options options = {.context = PREFILL + DECODE_AT};
     if (cli_context(args, &b->context) != TCQ_OK)
         return CLI_FAILED;
-    if (tcq_model_load(b->context, b->path, NULL, &b->model, &error) ||
-        tcq_session_create(b->model, &options, &b->session, &error))
+    if (tcq_model_load(b->context, b->path, NULL, &b->model, &error))
         return cli_fail(b->path, &error);
     const struct tcq_settings *s = &b->model->settings;
+    struct tcq_session_options options = {.context = PREFILL + DECODE_AT};
+    if (options.context > s->positions)
+        options.context = s->positions;
+    if (tcq_session_create(b->model, &options, &b->session, &error))
+        return cli_fail(b->path, &error);
+    b->prefill = options.context < PREFILL ? options.context : PREFILL;
     size_t wide = s->intermediate > s->hidden ? s->intermediate : s->hidden;
     wide = s->heads * s->head_dim > wide ? s->heads * s->head_dim : wide;
-    b->tokens = calloc(PREFILL, sizeof *b->tokens);
+    b->tokens = calloc(b->prefill, sizeof *b->tokens);
     b->logits = calloc(s->vocab, sizeof *b->logits);
-    b->x = tcq_alloc(PREFILL * wide, sizeof *b->x);
-    b->y = tcq_alloc(PREFILL * wide, sizeof *b->y);
+    b->x = tcq_alloc(b->prefill * wide, sizeof *b->x);
+    b->y = tcq_alloc(b->prefill * wide, sizeof *b->y);
     b->scratch = tcq_alloc(b->model->scratch * tcq_context_threads(b->context), sizeof(float));
     if (!b->tokens || !b->logits || !b->x || !b->y || !b->scratch)
         return cli_out_of_memory();
     uint64_t random = 1;
-    for (size_t i = 0; i < PREFILL; i++) {
+    for (size_t i = 0; i < b->prefill; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         b->tokens[i] = (uint32_t)(random >> 33) % s->vocab;
     }
-    for (size_t i = 0; i < PREFILL * wide; i++)
+    for (size_t i = 0; i < b->prefill * wide; i++)
         b->x[i] = (float)((i * 7919) % 2001) / 1000.0f - 1.0f;
     return CLI_CONTINUE;
 }
@@ -129,7 +140,7 @@ static int report(const struct model_bench *b, const char *json_path)
     const struct tcq_model_info *info = tcq_model_get_info(b->model);
     struct rusage usage;
     uint64_t peak = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
-    static const uint32_t counts[2] = {1, PREFILL};
+    const uint32_t counts[2] = {1, b->prefill};
     printf("%s: %s parameters, %s stored, %u threads\n", b->path,
            cli_count_text((double)info->parameters).s, cli_nbytes_text(info->stored_nbytes).s,
            tcq_context_threads(b->context));
@@ -157,12 +168,11 @@ static int report(const struct model_bench *b, const char *json_path)
 int bench_model(const struct cli_args *args, const char *path, const char *json)
 {
     struct model_bench b = {.path = path};
-    struct tcq_error error = {0};
     int code = open_bench(&b, args);
     if (code == CLI_CONTINUE)
-        code = measure(&b, 1, PREFILL);
+        code = measure(&b, 1, b.prefill);
     if (code == CLI_CONTINUE)
-        code = tcq_session_rewind(b.session, DECODE_AT) ? cli_fail(path, &error) : CLI_CONTINUE;
+        code = rewind_to(&b, DECODE_AT < b.prefill ? DECODE_AT : b.prefill - 1);
     if (code == CLI_CONTINUE)
         code = measure(&b, 0, 1);
     if (code == CLI_CONTINUE)

@@ -10,6 +10,7 @@
 
 enum {
     KEY_BITS = CLI_KEY_LONG,
+    KEY_HEAD_BITS,
     KEY_L,
     KEY_BLOCK,
     KEY_AXIS,
@@ -30,6 +31,8 @@ enum {
 static const struct cli_option option_list[] = {
     {'o', "output", "DIR", "folder to create (required unless --dry-run)"},
     {KEY_BITS, "bits", "K", "bits a weight, 1 to 6 (default 3)"},
+    {KEY_HEAD_BITS, "head-bits", "K",
+     "pack the embedding and the head, too, at K bits (default: as they are)"},
     {KEY_L, "L", "L", "2^L trellis states, 8 to 16 (default 12)"},
     {KEY_BLOCK, "block", "T",
      "weights a block: 64, 128, 256, or auto: the largest "
@@ -149,6 +152,8 @@ static int set_option(void *user, int key, const char *value)
         return *value ? CLI_CONTINUE : cli_usage("--output: must not be empty");
     case KEY_BITS:
         return cli_parse_u32("--bits", value, TCQ_K_MIN, TCQ_K_MAX, &o->plan.k);
+    case KEY_HEAD_BITS:
+        return cli_parse_u32("--head-bits", value, TCQ_K_MIN, TCQ_K_MAX, &o->plan.head_bits);
     case KEY_L:
         return cli_parse_u32("--L", value, TCQ_L_MIN, TCQ_L_MAX, &o->plan.L);
     case KEY_BLOCK:
@@ -195,6 +200,8 @@ static int check_options(const struct quantize_options *o)
     if (p->mlx_bun && (p->axis != PLAN_AXIS_AUTO || p->block || p->L != 12 || p->include.count))
         return cli_usage("--preset mlx-bun fixes --axis, --block, --L and what is packed: leave "
                          "them out");
+    if (p->mlx_bun && p->head_bits)
+        return cli_usage("--preset mlx-bun packs gate, up and down alone: leave --head-bits out");
     return CLI_CONTINUE;
 }
 
@@ -217,9 +224,9 @@ const struct cli_command cmd_quantize = {
     .summary = "Pack a model's matrices into a trellis code",
     .usage = "SOURCE -o DIR [OPTION...]",
     .details = "SOURCE is a .safetensors file, a model folder or a GGUF file.  Every attention\n"
-               "and MLP projection of the transformer blocks is packed; embeddings, norms and\n"
-               "the head stay as they are, and so does, in 16 bits, a projection that fits no\n"
-               "block.  GLOBs match a module ('*.mlp.down_proj') or a tensor's full name.\n"
+               "and MLP projection of the transformer blocks is packed; norms stay as they are,\n"
+               "the embedding and the head, too, without --head-bits, and so does, in 16 bits, a\n"
+               "projection that fits no block.  GLOBs match a module ('*.mlp.down_proj') or a tensor's full name.\n"
                "DIR gets the weights, config.json and the source's other files.  It appears\n"
                "when it is complete: until then everything is in DIR.partial.",
     .options = option_list,

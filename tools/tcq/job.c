@@ -20,8 +20,9 @@ static json_t *patterns_json(const struct plan_patterns *patterns)
 
 json_t *job_options_json(const struct plan_options *p)
 {
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:b, s:I, s:o, s:o, s:o, s:i, s:i}",
-                     "tcq", tcq_version(), "--bits", (int)p->k, "--L", (int)p->L, "--block",
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:b, s:I, s:o, s:o, s:o, s:i, s:i}",
+                     "tcq", tcq_version(), "--bits", (int)p->k, "--head-bits",
+                     (int)p->head_bits, "--L", (int)p->L, "--block",
                      (int)p->block, "--axis", (int)p->axis, "--scale",
                      p->scale == TCQ_SCALE_FIT ? "fit" : "rms", "--preset mlx-bun", (int)p->mlx_bun,
                      "--interleave", (int)p->interleave, "--shard-size",

@@ -44,6 +44,10 @@ static const char *const projections[] = {
     "linear_attn.in_proj_z",
     "linear_attn.out_proj",
 };
+/* The embedding and the head, outside the blocks, by the end of their path. */
+static const char *const ends[] = {
+    "embed_tokens", "lm_head", "wte", "word_embeddings", "embed_in", "embed_out",
+};
 /* Those of --preset mlx-bun, with their axis. */
 static const struct {
     const char *glob;
@@ -75,6 +79,15 @@ static bool is_projection(const char *module)
     for (size_t i = 0; rest && i < COUNT(projections); i++)
         if (fnmatch(projections[i], rest, 0) == 0)
             return true;
+    return false;
+}
+
+static bool is_end(const char *module)
+{
+    const char *dot = strrchr(module, '.'), *name = dot ? dot + 1 : module;
+    for (size_t i = 0; i < COUNT(ends); i++)
+        if (strcmp(name, ends[i]) == 0)
+            return within_block(module) == NULL;
     return false;
 }
 
@@ -113,6 +126,10 @@ static bool is_wanted(struct plan_options *options, const struct plan_entry *ent
         wanted = preset_axis(entry->module) >= 0;
     else
         wanted = is_projection(entry->module);
+    if (options->head_bits && is_end(entry->module)) {
+        options->head_found = true;
+        wanted = true;
+    }
     return match(&options->exclude, entry) == NULL && wanted;
 }
 
@@ -131,7 +148,8 @@ static uint32_t choose_block(uint32_t wanted, uint64_t coded)
     return 0;
 }
 
-/* Axis 1 unless only axis 0 fits.  False if neither does. */
+/* Axis 1 unless only axis 0 fits.  False if neither does.  Of an embedding, rows
+ * are read one at a time: axis 1 whatever the options say of the rest. */
 static bool choose_geometry(const struct plan_options *options, const struct plan_entry *entry,
                             uint32_t k, struct tcq_geometry *out)
 {
@@ -142,6 +160,8 @@ static bool choose_geometry(const struct plan_options *options, const struct pla
         axis = preset >= 0 ? (uint32_t)preset : axis;
         block = 256;
     }
+    if (is_end(entry->module))
+        axis = 1;
     uint32_t first = axis == 0 ? 0 : 1, last = axis == 1 ? 1 : 0;
     for (uint32_t a = first + 1; a-- > last;) {
         uint32_t T = choose_block(block, a ? cols : rows);
@@ -234,9 +254,12 @@ static int plan_one(const struct tcq_source *source, struct plan_options *option
         return keep(source, entry, reason);
     const struct plan_pattern *bits = match(&options->bits_for, entry);
     struct tcq_geometry *geometry = &entry->geometry;
-    if (!choose_geometry(options, entry, bits ? bits->k : options->k, geometry)) {
+    bool end = is_end(entry->module);
+    uint32_t k = end && options->head_bits ? options->head_bits : options->k;
+    if (!choose_geometry(options, entry, bits ? bits->k : k, geometry)) {
         int preset = options->mlx_bun ? preset_axis(entry->module) : -1;
-        return keep(source, entry, misfit(options, preset >= 0 ? (uint32_t)preset : options->axis));
+        uint32_t axis = end ? 1 : preset >= 0 ? (uint32_t)preset : options->axis;
+        return keep(source, entry, misfit(options, axis));
     }
     struct tcq_error error = {0};
     if (tcq_geometry_check(geometry, &error) != TCQ_OK) {
@@ -318,6 +341,8 @@ static int fill(const struct tcq_source *source, struct plan_options *options, s
         code = check_used("--exclude", &options->exclude);
     if (code == CLI_CONTINUE)
         code = check_used("--bits-for", &options->bits_for);
+    if (code == CLI_CONTINUE && options->head_bits && !options->head_found)
+        code = cli_usage("--head-bits: the source has neither an embedding nor a head");
     return code;
 }
 

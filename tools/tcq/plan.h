@@ -23,6 +23,8 @@ struct plan_patterns {
 
 struct plan_options {
     uint32_t k, L;
+    uint32_t head_bits; /* of embedding and head; 0: they are kept */
+    bool head_found;    /* the source has one of them */
     uint32_t block; /* 0: auto */
     uint32_t axis;  /* 0, 1 or PLAN_AXIS_AUTO */
     bool mlx_bun;   /* --preset mlx-bun */
