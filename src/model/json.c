@@ -18,8 +18,8 @@ enum tcq_status tcq_json_u32(const json_t *object, const char *key, uint32_t *va
     const json_t *found = member(object, key);
     if (!found)
         return TCQ_OK;
-    json_int_t number = json_integer_value(found);
-    if (!json_is_integer(found) || number < 0 || number > (json_int_t)UINT32_MAX)
+    double number = json_is_number(found) ? json_number_value(found) : -1;
+    if (!(number >= 0 && number <= UINT32_MAX) || number != (double)(uint32_t)number)
         return tcq_error_set(error, TCQ_ERROR_FORMAT, "'%s': expected an integer in 0..%u", key,
                              UINT32_MAX);
     *value = (uint32_t)number;

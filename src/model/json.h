@@ -9,7 +9,7 @@
 
 #include "format/json.h"
 
-/* Members; absent and null are the same.  The given default stays where there
+/* Members; absent and null are the same, and a whole real is an integer.  The given default stays where there
  * is none; a member of another type or range is FORMAT. */
 enum tcq_status tcq_json_u32(const json_t *object, const char *key, uint32_t *value,
                              struct tcq_error *error);

@@ -208,7 +208,9 @@ static enum tcq_status load(struct tcq_model *model, const char *path,
     const char *config = tcq_source_config(model->source);
     if (!config)
         return tcq_error_set(error, TCQ_ERROR_FORMAT, "no config.json");
-    status = tcq_json_parse(config, strlen(config), 0, &root, error);
+    /* Integers as float64: one beyond 64 bits, in a member that nobody reads, does
+     * not make the file unreadable. */
+    status = tcq_json_parse(config, strlen(config), JSON_DECODE_INT_AS_REAL, &root, error);
     if (!status)
         status = tcq_settings_read(root, &model->settings, error);
     if (!status)

@@ -136,6 +136,16 @@ class Broken(Case):
         self.refused("layer type 'linear_attention'", layer_types=["linear_attention"])
         self.refused("layer_types has 2 entries", layer_types=["full_attention"] * 2)
 
+    def test_numbers(self):
+        # 10^30 as transformers writes it for "no limit"; sizes as whole reals
+        config = {**self.config, "model_max_length": 10 ** 30, "hidden_size": 576.0}
+        (self.model / "config.json").write_text(json.dumps(config))
+        self.good("run", self.model, "hello", "-n", 1)
+        for command in (["inspect"], ["verify"]):
+            self.good(*command, self.model)
+        for size in (576.5, -576, 10 ** 30, 2 ** 32, True, "576"):
+            self.refused("'hidden_size': expected an integer in 0..4294967295", hidden_size=size)
+
     def test_shapes(self):
         self.refused("expected [49152, 512] by config.json", hidden_size=512)
         self.refused("expected [49151, 576] by config.json", vocab_size=49151)
