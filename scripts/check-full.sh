@@ -11,6 +11,10 @@ step() { printf '\n== %s\n' "$*"; }
 step "all tests, with the long sweeps"
 TCQ_FULL=1 ctest --test-dir build/release --output-on-failure
 
+step "a model of 3 GiB: killed and resumed, the same bytes"
+TCQ_COMMAND=$PWD/build/release/bin/tcq TCQ_SYNTH_MODEL=$PWD/build/release/bin/tcq-synth-model \
+    tests/python/run tests/cli/large_model.py
+
 step "every kernel for ARM64, emulated"
 qemu-aarch64 build/release/bin/check_kernels_arm --isa neon
 

@@ -10,7 +10,8 @@ packages=(build-essential cmake ninja-build pkg-config git
           python3 python3-venv unzip)
 if [ "${1:-}" = --ci ]; then
     packages+=(clang libclang-rt-dev ccache valgrind
-               gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+               gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+               libopenmpi-dev openmpi-bin)
 fi
 
 installed() {

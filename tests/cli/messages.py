@@ -1,26 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the command says to somebody who meets it for the first time."""
-import json
 import struct
 import subprocess
 import unittest
 
-from support import SYNTH, Case, tree
+from support import SYNTH, Case, tree, write_tensors
 
 UP = "model.layers.0.mlp.up_proj"
-
-
-def write_tensors(path, tensors):
-    """{name: (dtype, shape, bytes)} as a safetensors file."""
-    header, data = {}, b""
-    for name, (dtype, shape, values) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape,
-                        "data_offsets": [len(data), len(data) + len(values)]}
-        data += values
-    text = json.dumps(header).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return path
 
 
 class Sources(Case):

@@ -5,12 +5,13 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 import unittest
 
-from support import COMMAND, Case, tree
+from support import COMMAND, Case, tree, write_tensors
 
 MPIRUN = ["mpirun", "--oversubscribe", "-n", "4"]
 if os.getuid() == 0:
@@ -42,6 +43,21 @@ class Mpi(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(tree(self.out), expected)
             self.assertFalse(self.partial.exists())
+
+    def test_warning_knows_all_tensors(self):
+        """Every tensor has an outlier, whichever rank packs it."""
+        values = [0.02 * ((37 * i) % 64 - 31.5) / 32 for i in range(4 * 64)]
+        values[70] = 0.1
+        data = struct.pack("<256f", *values)
+        self.source = write_tensors(self.at / "outliers.safetensors", {
+            f"model.layers.{i}.mlp.up_proj.weight": ("F32", [4, 64], data) for i in range(40)})
+        expected = self.good(*self.arguments()[1:]).err
+        self.assertIn("in 40 tensors", expected)
+        done = self.mpirun("--force")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        warning = [line for line in expected.splitlines() if "outliers are cut off" in line]
+        self.assertEqual(len(warning), 1)
+        self.assertIn(warning[0], done.stderr)
 
     def ranks(self, process):
         """Process ids of the ranks: mpirun's children."""

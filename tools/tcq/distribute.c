@@ -139,6 +139,8 @@ int distribute_tensors(struct quantize *q)
     code = ranks_agree(&q->ranks, code);
     if (code == CLI_CONTINUE)
         code = ranks_agree(&q->ranks, pack_share(q, folder, order));
+    if (code == CLI_CONTINUE) /* for rank 0's warning */
+        ranks_join(&q->ranks, q->pack.clips, q->plan.count * sizeof *q->pack.clips);
     if (code != CLI_CONTINUE && q->ranks.rank == 0)
         cli_message("%s: not finished; the same command with --resume completes it",
                     q->output.partial);

@@ -26,6 +26,9 @@ void ranks_stop(struct ranks *ranks);
 /* The worst code of all ranks (CLI_CONTINUE is the best); all must call it. */
 int ranks_agree(struct ranks *ranks, int code);
 
+/* Puts together what the ranks know: bytes that are zero on all ranks but one.  All must call it. */
+void ranks_join(struct ranks *ranks, void *bytes, size_t nbytes);
+
 /* Numbers 0..end-1, each to one rank.  All ranks begin; each asks until it gets
  * `end` or gives up with ranks_deal_end, which all must call. */
 int ranks_deal_begin(struct ranks *ranks, size_t end);

@@ -71,6 +71,20 @@ int ranks_agree(struct ranks *ranks, int code)
     return worst;
 }
 
+void ranks_join(struct ranks *ranks, void *bytes, size_t nbytes)
+{
+    enum { PIECE = 1 << 20 }; /* MPI counts in int */
+    char *at = bytes;
+    while (ranks->count > 1 && nbytes > 0) {
+        size_t piece = nbytes < PIECE ? nbytes : PIECE;
+        MPI_Request request;
+        MPI_Iallreduce(MPI_IN_PLACE, at, (int)piece, MPI_BYTE, MPI_BOR, MPI_COMM_WORLD, &request);
+        wait_for(&request);
+        at += piece;
+        nbytes -= piece;
+    }
+}
+
 /* ---- Dealing ---- */
 
 static size_t take(struct ranks *ranks)
