@@ -21,7 +21,7 @@ demo: all
 
 test: all
 	@scripts/python-env.sh
-	ctest --test-dir $(BUILD) --output-on-failure
+	@scripts/test.sh $(BUILD)
 
 check-full: all
 	@scripts/check-full.sh
@@ -42,7 +42,7 @@ clean:
 
 help:
 	@echo "make            build into $(BUILD) (the command: $(BUILD)/bin/tcq)"
-	@echo "make demo       pack a real language model at 3 bits, inspect it, verify it"
+	@echo "make demo       pack a real language model at 4 bits, verify it, let it answer"
 	@echo "make test       the tests"
 	@echo "make check-full the long sweeps: every kernel shape, sanitizers, valgrind, fuzzing"
 	@echo "make check-gpu  everything that needs an NVIDIA GPU"

@@ -9,7 +9,7 @@ scripts/install-deps.sh --ci
 step() { printf '\n== %s\n' "$*"; }
 
 step "all tests, with the long sweeps"
-TCQ_FULL=1 ctest --test-dir build/release --output-on-failure
+TCQ_FULL=1 scripts/test.sh build/release
 
 step "a model of 3 GiB: killed and resumed, the same bytes"
 TCQ_COMMAND=$PWD/build/release/bin/tcq TCQ_SYNTH_MODEL=$PWD/build/release/bin/tcq-synth-model \

