@@ -521,6 +521,11 @@ struct tcq_linear_options {
     enum tcq_operation operation;
     enum tcq_activations activations;
     uint32_t splits; /* of REFERENCE scatter; 0 means 128 */
+    /* What FAST may be told to need less scratch for: no half of a gate/up pair; and
+     * the most vectors that one pass takes, by the small kernels (0: 32; more than
+     * that go by the wide ones) and by the wide ones (0: 512). */
+    bool alone;
+    uint32_t small_m, wide_m;
 };
 
 /* A matrix of m vectors: vector i starts at data + i*stride elements. */

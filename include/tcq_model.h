@@ -164,7 +164,7 @@ struct tcq_session;
 
 struct tcq_session_options {
     uint32_t context; /* positions of the cache; 0: the model's, at most 4096 */
-    uint32_t batch;   /* positions at once; 0: up to 512, in at most 48 MiB of working memory */
+    uint32_t batch;   /* positions at once; 0: up to 512, in at most 20 MiB of working memory */
     bool cache_f32;   /* keys and values in float32 instead of binary16 */
 };
 

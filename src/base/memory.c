@@ -6,6 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 static long fail_countdown = -1;
 
@@ -53,6 +56,13 @@ void *tcq_realloc(void *pointer, size_t old_count, size_t new_count, size_t size
         memcpy(larger, pointer, kept * size);
     tcq_free(pointer);
     return larger;
+}
+
+void tcq_memory_return(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 char *tcq_strdup(const char *text)

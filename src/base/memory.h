@@ -24,6 +24,10 @@ void *tcq_realloc(void *pointer, size_t old_count, size_t new_count, size_t size
 
 char *tcq_strdup(const char *text);
 
+/* Give freed memory back to the system, where many small pieces were freed at once
+ * (the tree of a JSON file) and what is resident has a limit. */
+void tcq_memory_return(void);
+
 /* For tests: after `countdown` further successful allocations every one
  * fails; negative switches this off. Not thread-safe. */
 void tcq_alloc_fail_after(long countdown);

@@ -149,11 +149,15 @@ static enum tcq_status check_pair(const struct tcq_linear *gate, const struct tc
                              "gate is %" PRIu64 " x %" PRIu64 ", up is %" PRIu64 " x %" PRIu64
                              ": expected equal sizes",
                              g->rows, g->cols, u->rows, u->cols);
+    if (gate->options.alone || up->options.alone)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "gate/up: a layer made to be alone");
     if (gate->context != up->context)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "gate and up have different contexts");
     if (gate->options.numerics != up->options.numerics ||
         gate->options.activations != up->options.activations ||
-        gate->options.operation != up->options.operation)
+        gate->options.operation != up->options.operation ||
+        gate->options.small_m != up->options.small_m ||
+        gate->options.wide_m != up->options.wide_m)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "gate and up have different options");
     return TCQ_OK;
 }

@@ -15,7 +15,8 @@
 
 enum { EXPAND_ROWS = 64 }; /* stored rows that one item of expand takes */
 
-/* The scratch of the largest pass: two such layers (gate and up), x not float32. */
+/* The scratch of the largest pass: of two such layers where they may be gate and up,
+ * x not float32. */
 static size_t pass_scratch(const struct tcq_linear *linear, enum tcq_operation operation)
 {
     const struct tcq_geometry *g = &linear->tensor.geometry;
@@ -23,7 +24,7 @@ static size_t pass_scratch(const struct tcq_linear *linear, enum tcq_operation o
     pass.m = tcq_linear_panel(linear, operation);
     pass.in = tcq_geometry_in(g);
     pass.out = tcq_geometry_out(g);
-    pass.layer_count = g->axis ? 2 : 1;
+    pass.layer_count = g->axis && !linear->options.alone ? 2 : 1;
     pass.x.dtype = TCQ_DTYPE_F16;
     for (uint32_t l = 0; l < pass.layer_count; l++)
         pass.layers[l].linear = linear;

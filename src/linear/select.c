@@ -128,7 +128,7 @@ enum tcq_operation tcq_linear_select(const struct tcq_linear *linear, uint64_t m
     if (o->operation == TCQ_OPERATION_AUTO && o->numerics == TCQ_NUMERICS_REFERENCE)
         return select_reference(&linear->tensor.geometry, m);
     if (o->operation == TCQ_OPERATION_AUTO) {
-        if (m <= tcq_profile_cpu.small_m || o->activations == TCQ_ACTIVATIONS_INT8)
+        if (m <= tcq_linear_panel(linear, TCQ_OPERATION_SMALL) || o->activations == TCQ_ACTIVATIONS_INT8)
             return TCQ_OPERATION_SMALL;
         return linear->kernels.wide ? TCQ_OPERATION_WIDE_INT16 : TCQ_OPERATION_WIDE;
     }
@@ -146,5 +146,7 @@ uint32_t tcq_linear_panel(const struct tcq_linear *linear, enum tcq_operation op
 {
     bool fast = linear->options.numerics == TCQ_NUMERICS_FAST;
     bool wide = operation == TCQ_OPERATION_WIDE || operation == TCQ_OPERATION_WIDE_INT16;
-    return wide && fast ? tcq_profile_cpu.wide_m : TCQ_SMALL_M_MAX;
+    uint32_t most = wide && fast ? tcq_profile_cpu.wide_m : tcq_profile_cpu.small_m;
+    uint32_t told = !fast ? 0 : wide ? linear->options.wide_m : linear->options.small_m;
+    return told && told < most ? told : most;
 }

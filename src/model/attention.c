@@ -131,7 +131,7 @@ static void finish_position(const struct tcq_session *s, const struct tcq_cache_
         sums[g] = s->model->math->softmax(scores + g * stride + first, end - first, scale);
     s->model->math->mix(mixed, scores, stride, group, cache, first, end);
     for (size_t g = 0; g < group; g++) {
-        float *out = s->a + (i * settings->heads + kv_head * group + g) * dim;
+        float *out = s->q + (i * settings->heads + kv_head * group + g) * dim;
         float by = 1 / sums[g];
         for (size_t d = 0; d < dim; d++)
             out[d] = mixed[g * padded + d] * by;

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "format/source.h"
 #include "model/json.h"
+#include "model/session.h"
 
 enum { NAME_NBYTES = 128 };
 
@@ -79,8 +80,10 @@ static enum tcq_status load_layer(struct tcq_model *model, const struct tcq_weig
     };
     char name[NAME_NBYTES];
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        struct tcq_weight_loader one = *loader;
+        one.linear.alone = modules[i].weight != &layer->gate && modules[i].weight != &layer->up;
         snprintf(name, sizeof name, "model.layers.%u.%s", index, modules[i].name);
-        enum tcq_status status = tcq_weight_load(modules[i].weight, loader, name, modules[i].out,
+        enum tcq_status status = tcq_weight_load(modules[i].weight, &one, name, modules[i].out,
                                                  modules[i].in, modules[i].bias, error);
         if (status)
             return status;
@@ -103,7 +106,10 @@ static enum tcq_status load_modules(struct tcq_model *model, const struct tcq_we
                                     struct tcq_error *error)
 {
     const struct tcq_settings *s = &model->settings;
-    enum tcq_status status = tcq_weight_load(&model->embedding, loader, "model.embed_tokens",
+    struct tcq_weight_loader ends = *loader;
+    ends.linear.alone = true;
+    ends.linear.small_m = TCQ_HEAD_SMALL_M;
+    enum tcq_status status = tcq_weight_load(&model->embedding, &ends, "model.embed_tokens",
                                              s->vocab, s->hidden, false, error);
     if (status)
         return status;
@@ -118,7 +124,7 @@ static enum tcq_status load_modules(struct tcq_model *model, const struct tcq_we
         status = tcq_weight_load_vector(&model->final_norm, loader, "model.norm.weight", s->hidden,
                                         error);
     if (!status && !s->tied) {
-        status = tcq_weight_load(&model->separate_head, loader, "lm_head", s->vocab, s->hidden,
+        status = tcq_weight_load(&model->separate_head, &ends, "lm_head", s->vocab, s->hidden,
                                  false, error);
         if (!status)
             account(model, &model->separate_head);
@@ -220,7 +226,9 @@ static enum tcq_status load(struct tcq_model *model, const char *path,
     if (!status) {
         struct tcq_weight_loader loader = {
             model->context, model->source, model->config, json_object_get(root, "quantization"),
-            {.numerics = options->numerics, .activations = options->activations}};
+            {.numerics = options->numerics,
+             .activations = options->activations,
+             .wide_m = tcq_session_batch(&model->settings, true)}};
         size_t half = model->settings.head_dim / 2;
         model->layers = tcq_alloc(model->settings.layers, sizeof *model->layers);
         model->frequencies = tcq_alloc(half, sizeof *model->frequencies);

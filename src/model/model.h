@@ -10,6 +10,10 @@
 #include "model/weight.h"
 #include "tcq_model.h"
 
+/* Vectors at once through a packed head by the small kernels: their scratch has as
+ * many rows of the vocabulary's size. */
+enum { TCQ_HEAD_SMALL_M = 8 };
+
 struct tcq_layer {
     float *attention_norm, *mlp_norm; /* [hidden] */
     float *q_norm, *k_norm;           /* [head_dim], or NULL */
@@ -35,6 +39,14 @@ struct tcq_model {
     float *frequencies;              /* [head_dim/2] */
     size_t scratch;                  /* elements a thread for any product */
 };
+
+/* Gate and up are packed such that one pass can make both. */
+static inline bool tcq_layer_is_fused(const struct tcq_layer *layer)
+{
+    const struct tcq_weight *gate = &layer->gate, *up = &layer->up;
+    return gate->linear && up->linear && !gate->bias && !up->bias &&
+           gate->packed.geometry.axis == 1 && up->packed.geometry.axis == 1;
+}
 
 static inline const struct tcq_weight *tcq_model_head(const struct tcq_model *model)
 {

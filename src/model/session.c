@@ -11,13 +11,15 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "kernel/kernel.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
     DEFAULT_BATCH = 512,
     LEAST_BATCH = 32,
-    /* Working memory that a batch of more than LEAST_BATCH may take. */
-    WORK_NBYTES = 48 << 20
+    /* Working memory that a batch of more than LEAST_BATCH may take: with the linear
+     * layers' scratch, the tokenizer and the program it stays below 64 MiB. */
+    WORK_NBYTES = 20 << 20
 };
 
 /* Float32 operations below which waking the other threads costs more than they
@@ -39,18 +41,29 @@ void tcq_session_run(struct tcq_session *session, void (*task)(void *, size_t, s
 /* Creating                                                                  */
 /* ------------------------------------------------------------------------ */
 
-/* Elements of all buffers for one position of a batch. */
-static size_t position_count(const struct tcq_settings *s)
+/* Elements that attention and the MLP have in turns, for one position of a batch. */
+static size_t shared_count(const struct tcq_settings *s, bool fused)
 {
-    size_t q = (size_t)s->heads * s->head_dim, kv = (size_t)s->kv_heads * s->head_dim;
-    return 3 * (size_t)s->hidden + 2 * q + 2 * kv + 2 * (size_t)s->intermediate + s->head_dim;
+    size_t attention = (size_t)s->head_dim * (s->heads + 2 * s->kv_heads);
+    size_t mlp = (size_t)s->intermediate * (fused ? 1 : 2);
+    return attention > mlp ? attention : mlp;
 }
 
-static uint32_t choose_batch(const struct tcq_settings *s, uint32_t context)
+uint32_t tcq_session_batch(const struct tcq_settings *s, bool fused)
 {
-    size_t fits = WORK_NBYTES / (position_count(s) * sizeof(float));
-    size_t batch = fits < LEAST_BATCH ? LEAST_BATCH : fits > DEFAULT_BATCH ? DEFAULT_BATCH : fits;
-    return batch < context ? (uint32_t)batch : context;
+    size_t count = 2 * (size_t)s->hidden + shared_count(s, fused) + s->head_dim;
+    size_t fits = WORK_NBYTES / (count * sizeof(float)) / LEAST_BATCH * LEAST_BATCH;
+    return (uint32_t)(fits < LEAST_BATCH     ? LEAST_BATCH
+                      : fits > DEFAULT_BATCH ? DEFAULT_BATCH
+                                             : fits);
+}
+
+static bool all_fused(const struct tcq_model *model)
+{
+    for (uint32_t i = 0; i < model->settings.layers; i++)
+        if (!tcq_layer_is_fused(&model->layers[i]))
+            return false;
+    return true;
 }
 
 static enum tcq_status allocate_cache(struct tcq_session *session, struct tcq_error *error)
@@ -78,6 +91,7 @@ static enum tcq_status allocate_work(struct tcq_session *session, struct tcq_err
     const struct tcq_settings *s = &session->model->settings;
     size_t batch = session->batch, threads = tcq_context_threads(session->model->context);
     size_t q = (size_t)s->heads * s->head_dim, kv = (size_t)s->kv_heads * s->head_dim;
+    bool fused = all_fused(session->model);
     session->attention_count = tcq_session_attention_count(s, session->context);
     const struct {
         float **buffer;
@@ -85,13 +99,7 @@ static enum tcq_status allocate_work(struct tcq_session *session, struct tcq_err
     } buffers[] = {
         {&session->x, batch, s->hidden},
         {&session->h, batch, s->hidden},
-        {&session->t, batch, s->hidden},
-        {&session->q, batch, q},
-        {&session->k, batch, kv},
-        {&session->v, batch, kv},
-        {&session->a, batch, q},
-        {&session->gate, batch, s->intermediate},
-        {&session->up, batch, s->intermediate},
+        {&session->shared, batch, shared_count(s, fused)},
         {&session->cosines, batch, s->head_dim / 2},
         {&session->sines, batch, s->head_dim / 2},
         {&session->scratch, threads, session->model->scratch},
@@ -104,6 +112,10 @@ static enum tcq_status allocate_work(struct tcq_session *session, struct tcq_err
                                     "a batch");
         session->work_nbytes += buffers[i].rows * buffers[i].count * sizeof(float);
     }
+    session->q = session->gate = session->shared;
+    session->k = session->q + batch * q;
+    session->v = session->k + batch * kv;
+    session->up = fused ? NULL : session->gate + batch * s->intermediate;
     return TCQ_OK;
 }
 
@@ -130,7 +142,7 @@ enum tcq_status tcq_session_create(const struct tcq_model *model,
                        : most < DEFAULT_CONTEXT ? most
                                                 : DEFAULT_CONTEXT;
     session->batch = options->batch ? options->batch
-                                    : choose_batch(&model->settings, session->context);
+                                    : tcq_session_batch(&model->settings, all_fused(model));
     if (session->batch > session->context)
         session->batch = session->context;
     enum tcq_status status = allocate_cache(session, error);
@@ -148,9 +160,8 @@ void tcq_session_destroy(struct tcq_session *session)
     if (!session)
         return;
     void *buffers[] = {session->keys,    session->values, session->x,       session->h,
-                       session->t,       session->q,      session->k,       session->v,
-                       session->a,       session->gate,   session->up,      session->cosines,
-                       session->sines,   session->scratch, session->attention};
+                       session->shared,  session->cosines, session->sines,  session->scratch,
+                       session->attention};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         tcq_free(buffers[i]);
     tcq_free(session);
@@ -201,7 +212,7 @@ static enum tcq_status multiply(struct tcq_session *s, const struct tcq_weight *
                               error);
 }
 
-/* h = norm(x) with the weights of attention, or of the MLP after x += t. */
+/* h = norm(x) with the weights of attention, or of the MLP after x += h. */
 static void attention_norm_task(void *argument, size_t thread, size_t i)
 {
     struct tcq_session *s = argument;
@@ -217,10 +228,10 @@ static void add_task(void *argument, size_t thread, size_t i)
     struct tcq_session *s = argument;
     size_t hidden = s->model->settings.hidden;
     float *x = s->x + i * hidden;
-    const float *t = s->t + i * hidden;
+    const float *h = s->h + i * hidden;
     (void)thread;
     for (size_t j = 0; j < hidden; j++)
-        x[j] += t[j];
+        x[j] += h[j];
 }
 
 static void mlp_norm_task(void *argument, size_t thread, size_t i)
@@ -245,8 +256,7 @@ static enum tcq_status gate_and_up(struct tcq_session *s, struct tcq_error *erro
 {
     const struct tcq_layer *layer = &s->model->layers[s->layer];
     const struct tcq_settings *settings = &s->model->settings;
-    if (layer->gate.linear && layer->up.linear && !layer->gate.bias && !layer->up.bias &&
-        layer->gate.packed.geometry.axis == 1 && layer->up.packed.geometry.axis == 1) {
+    if (tcq_layer_is_fused(layer)) {
         struct tcq_vectors mid = {s->gate, TCQ_DTYPE_F32, settings->intermediate};
         struct tcq_vectors x = {s->h, TCQ_DTYPE_F32, settings->hidden};
         return tcq_gate_up_forward(layer->gate.linear, layer->up.linear, s->m, &mid, &x,
@@ -274,13 +284,13 @@ static enum tcq_status run_layer(struct tcq_session *s, struct tcq_error *error)
         return status;
     tcq_session_store(s);
     tcq_session_attend(s);
-    status = multiply(s, &layer->o, s->t, s->a, error);
+    status = multiply(s, &layer->o, s->h, s->q, error);
     if (status)
         return status;
     tcq_session_run(s, mlp_norm_task, s->m, row_work);
     status = gate_and_up(s, error);
     if (!status)
-        status = multiply(s, &layer->down, s->t, s->gate, error);
+        status = multiply(s, &layer->down, s->h, s->gate, error);
     if (!status)
         tcq_session_run(s, add_task, s->m, row_work);
     if (!status && s->watch)
@@ -300,16 +310,24 @@ static void set_angles(struct tcq_session *s)
         }
 }
 
-/* Logits of `count` positions from row `first` of x. */
+/* Logits of `count` positions from row `first` of x.  As many as the small kernels
+ * would take, if few enough that they may be asked for with a prompt cut into pieces,
+ * go in steps of what the head's scratch has room for: the bytes stay the same. */
 static enum tcq_status give_logits(struct tcq_session *s, size_t first, size_t count, float *logits,
                                    struct tcq_error *error)
 {
-    size_t hidden = s->model->settings.hidden;
+    size_t hidden = s->model->settings.hidden, vocab = s->model->settings.vocab;
+    const struct tcq_weight *head = tcq_model_head(s->model);
+    size_t step = head->linear && count <= TCQ_SMALL_M_MAX ? TCQ_HEAD_SMALL_M : count;
+    enum tcq_status status = TCQ_OK;
     for (size_t i = 0; i < count; i++)
         s->model->math->norm(s->h + i * hidden, s->x + (first + i) * hidden, s->model->final_norm,
                              hidden, (float)s->model->settings.norm_epsilon);
-    return tcq_weight_forward(tcq_model_head(s->model), s->model->context, s->model->math, count,
-                              logits, s->h, s->scratch, error);
+    for (size_t i = 0; i < count && !status; i += step)
+        status = tcq_weight_forward(head, s->model->context, s->model->math,
+                                    count - i < step ? count - i : step, logits + i * vocab,
+                                    s->h + i * hidden, s->scratch, error);
+    return status;
 }
 
 /* The batch tokens[0..m) at s->position. */

@@ -19,11 +19,11 @@ struct tcq_session {
 
     /* One batch of m positions. */
     size_t m;
-    float *x, *h;       /* [batch][hidden]: the residual stream; normalized */
-    float *t;           /* [batch][hidden]: a product's output */
+    float *x;           /* [batch][hidden]: the residual stream */
+    float *h;           /* [batch][hidden]: x normalized, then what a sub-layer adds to x */
+    float *shared;      /* attention's buffers, and after it those of the MLP: */
     float *q, *k, *v;   /* [batch][heads*head_dim], [batch][kv_heads*head_dim] */
-    float *a;           /* [batch][heads*head_dim]: attention's output */
-    float *gate, *up;   /* [batch][intermediate] */
+    float *gate, *up;   /* [batch][intermediate]; up where the two are no single pass */
     float *cosines, *sines; /* [batch][head_dim/2] */
     float *scratch;     /* [threads][model->scratch] */
     float *attention;   /* [threads][attention_count] */
@@ -33,7 +33,11 @@ struct tcq_session {
     void *watch_user;
 };
 
-/* Attention of layer session->layer for the batch: q and the cache to a. */
+/* Positions of a batch where nobody says how many, whatever the context; fused: of a
+ * model whose gate and up are one pass everywhere. */
+uint32_t tcq_session_batch(const struct tcq_settings *settings, bool fused);
+
+/* Attention of layer session->layer for the batch: q and the cache to q. */
 void tcq_session_attend(struct tcq_session *session);
 /* Elements of working memory a thread that it needs. */
 size_t tcq_session_attention_count(const struct tcq_settings *settings, uint32_t context);

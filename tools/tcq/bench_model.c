@@ -51,7 +51,7 @@ static enum tcq_status run_linear(const struct model_bench *b, uint64_t m, struc
         const struct tcq_layer *l = &model->layers[i];
         const struct tcq_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->down,
                                               &l->gate, &l->up};
-        bool fused = l->gate.linear && l->up.linear;
+        bool fused = tcq_layer_is_fused(l);
         for (size_t j = 0; j < (fused ? 5 : 7) && !status; j++)
             status = tcq_weight_forward(weights[j], b->context, model->math, m, b->y, b->x,
                                         b->scratch, error);

@@ -45,7 +45,7 @@ static const char *const projections[] = {
     "linear_attn.out_proj",
 };
 /* The embedding and the head, outside the blocks, by the end of their path. */
-static const char *const ends[] = {
+static const char *const end_names[] = {
     "embed_tokens", "lm_head", "wte", "word_embeddings", "embed_in", "embed_out",
 };
 /* Those of --preset mlx-bun, with their axis. */
@@ -85,8 +85,8 @@ static bool is_projection(const char *module)
 static bool is_end(const char *module)
 {
     const char *dot = strrchr(module, '.'), *name = dot ? dot + 1 : module;
-    for (size_t i = 0; i < COUNT(ends); i++)
-        if (strcmp(name, ends[i]) == 0)
+    for (size_t i = 0; i < COUNT(end_names); i++)
+        if (strcmp(name, end_names[i]) == 0)
             return within_block(module) == NULL;
     return false;
 }
