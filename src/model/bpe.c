@@ -206,9 +206,8 @@ static bool merge_all(const struct tcq_bpe *bpe, struct tcq_bpe_work *work, cons
     return true;
 }
 
-/* A symbol that is no token: its bytes, else <unk>, else nothing. */
-static bool emit_unknown(const struct tcq_bpe *bpe, struct tcq_ids *out, const char *bytes,
-                         size_t nbytes, bool after_unknown, bool *is_unknown)
+bool tcq_bpe_emit_unknown(const struct tcq_bpe *bpe, struct tcq_ids *out, const char *bytes,
+                          size_t nbytes, bool after_unknown, bool *is_unknown)
 {
     bool all = true;
     for (size_t i = 0; i < nbytes; i++)
@@ -231,7 +230,8 @@ static bool emit(const struct tcq_bpe *bpe, const struct tcq_bpe_work *work, str
         const struct tcq_symbol *symbol = &work->symbols[i];
         bool ok = true;
         if (symbol->id == TCQ_NO_TOKEN) {
-            ok = emit_unknown(bpe, out, word + symbol->begin, symbol->nbytes, unknown, &unknown);
+            ok = tcq_bpe_emit_unknown(bpe, out, word + symbol->begin, symbol->nbytes, unknown,
+                                      &unknown);
         } else {
             ok = tcq_ids_append(out, symbol->id);
             unknown = false;

@@ -23,6 +23,9 @@ struct tcq_bpe {
     struct tcq_merge *merges;
     size_t merge_slots;  /* 0: a SentencePiece model */
     bool sentencepiece;
+    bool unigram;        /* SentencePiece's other model, which is in unigram.h */
+    float least_score;   /* unigram: of all tokens that text can give */
+    uint32_t longest;    /* unigram: bytes of the longest of them */
     bool byte_level;     /* words start as single bytes, not as characters */
     bool ignore_merges;  /* a word that is a token stays whole */
     bool fuse_unknown;
@@ -60,6 +63,12 @@ struct tcq_bpe_work {
 };
 
 void tcq_bpe_work_free(struct tcq_bpe_work *work);
+
+/* What stands for bytes that are no token: tokens of single bytes, else <unk>
+ * (one for several in a row where *is_unknown, the result for what came
+ * before, is passed as after_unknown), else nothing.  False: no memory. */
+bool tcq_bpe_emit_unknown(const struct tcq_bpe *bpe, struct tcq_ids *out, const char *bytes,
+                          size_t nbytes, bool after_unknown, bool *is_unknown);
 
 /* Append the tokens of a word of valid UTF-8.  Errors: VALUE (longer than
  * 2^31 bytes), MEMORY. */

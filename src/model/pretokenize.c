@@ -18,6 +18,7 @@ void tcq_pretokenizer_free(struct tcq_pretokenizer *pretokenizer)
     for (size_t i = 0; i < TCQ_STEPS_MAX; i++) {
         tcq_regex_destroy(pretokenizer->normalize[i].regex);
         tcq_free(pretokenizer->normalize[i].text);
+        tcq_charsmap_destroy(pretokenizer->normalize[i].charsmap);
         tcq_regex_destroy(pretokenizer->split[i].regex);
         tcq_free(pretokenizer->split[i].text);
     }
@@ -130,6 +131,8 @@ enum tcq_status tcq_normalize(const struct tcq_pretokenizer *pretokenizer,
             return TCQ_OK;
         if (step->kind == TCQ_NORMALIZE_REPLACE)
             status = replace(step, match, text, error);
+        else if (step->kind == TCQ_NORMALIZE_CHARSMAP)
+            status = tcq_charsmap_apply(step->charsmap, text, error);
         else if (step->kind != TCQ_NORMALIZE_PREPEND)
             status = normal_form(text, step->kind, error);
         else if (!prepend(text, step->text))

@@ -7,6 +7,7 @@
 #define TCQ_MODEL_PRETOKENIZE_H
 
 #include "model/bytes.h"
+#include "model/charsmap.h"
 #include "model/regex.h"
 #include "tcq.h"
 
@@ -16,13 +17,15 @@ enum tcq_normalize_kind {
     TCQ_NORMALIZE_NFKC,
     TCQ_NORMALIZE_NFKD,
     TCQ_NORMALIZE_PREPEND, /* `text` before what is not empty */
-    TCQ_NORMALIZE_REPLACE  /* every match of `regex` by `text` */
+    TCQ_NORMALIZE_REPLACE, /* every match of `regex` by `text` */
+    TCQ_NORMALIZE_CHARSMAP
 };
 
 struct tcq_normalize_step {
     enum tcq_normalize_kind kind;
     char *text; /* owned */
     struct tcq_regex *regex;
+    struct tcq_charsmap *charsmap; /* owned */
 };
 
 enum tcq_split_kind {

@@ -211,6 +211,7 @@ struct encoding {
     const struct tcq_tokenizer *tokenizer;
     struct tcq_regex_match *match;
     struct tcq_bpe_work work;
+    struct tcq_unigram_work unigram_work;
     struct tcq_spans spans;
     struct tcq_ids ids;
     bool special; /* recognise special tokens */
@@ -304,6 +305,7 @@ static enum tcq_status cut_added(struct encoding *e, const char *text, size_t nb
 /* Normalized text without added tokens. */
 static enum tcq_status encode_words(struct encoding *e, const char *text, size_t nbytes, bool first)
 {
+    const struct tcq_bpe *bpe = &e->tokenizer->bpe;
     struct tcq_bytes copy = {0};
     if (!tcq_bytes_append(&copy, text, nbytes))
         return tcq_error_memory(e->error, nbytes, "text");
@@ -311,8 +313,11 @@ static enum tcq_status encode_words(struct encoding *e, const char *text, size_t
                                              &e->spans, e->error);
     for (size_t i = 0; i < e->spans.count && !status; i++) {
         struct tcq_span span = e->spans.data[i];
-        status = tcq_bpe_encode(&e->tokenizer->bpe, &e->work, &e->ids, copy.data + span.begin,
-                                span.end - span.begin, e->error);
+        const char *word = copy.data + span.begin;
+        size_t word_nbytes = span.end - span.begin;
+        status = bpe->unigram ? tcq_unigram_encode(bpe, &e->unigram_work, &e->ids, word,
+                                                   word_nbytes, e->error)
+                              : tcq_bpe_encode(bpe, &e->work, &e->ids, word, word_nbytes, e->error);
     }
     tcq_bytes_free(&copy);
     return status;

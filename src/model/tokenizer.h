@@ -11,6 +11,7 @@
 
 #include "model/bpe.h"
 #include "model/pretokenize.h"
+#include "model/unigram.h"
 #include "tcq_model.h"
 
 struct tcq_added_token {
