@@ -87,6 +87,13 @@ enum tcq_cpu_flag {
 /* The features of the CPU that the calling thread runs on. */
 TCQ_API uint32_t tcq_cpu_detect(void);
 
+/* Where linear layers and models of a context compute; encoders and everything
+ * else stay on the CPU. */
+enum tcq_device {
+    TCQ_DEVICE_CPU = 0,
+    TCQ_DEVICE_CUDA /* the first NVIDIA GPU; compute capability 8.0 or newer */
+};
+
 /* A thread pool and a choice of instruction sets, shared by encoders and
  * linear layers.  May be used from several threads at once (calls that use
  * the pool then take turns). */
@@ -96,15 +103,19 @@ struct tcq_context_options {
     uint32_t threads;    /* 0: one for each processor that the process may use */
     bool limit_cpu;      /* false: use all that tcq_cpu_detect() reports */
     uint32_t cpu_flags;  /* with limit_cpu: use only these (0: plain C) */
+    enum tcq_device device;
 };
 
 /* options may be NULL for defaults.  Errors: MEMORY; ARGUMENT when threads
- * exceeds 4096 or cpu_flags names a feature that this CPU lacks. */
+ * exceeds 4096 or cpu_flags names a feature that this CPU lacks.  With a GPU:
+ * UNSUPPORTED where the library was built without CUDA; DEVICE where there is no
+ * driver, no GPU, or one too old. */
 TCQ_API enum tcq_status tcq_context_create(const struct tcq_context_options *options,
                                            struct tcq_context **out, struct tcq_error *error);
 TCQ_API void tcq_context_destroy(struct tcq_context *context);
 TCQ_API uint32_t tcq_context_threads(const struct tcq_context *context);
 TCQ_API uint32_t tcq_context_cpu_flags(const struct tcq_context *context);
+TCQ_API enum tcq_device tcq_context_get_device(const struct tcq_context *context);
 
 /* Called now and then from the calling thread's work with the units done so
  * far (0 <= done <= total).  Returning false asks the work to stop, which

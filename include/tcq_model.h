@@ -145,11 +145,13 @@ struct tcq_model_info {
 };
 
 /* path: a folder, a safetensors file beside its config.json, or a GGUF file.
+ * The model computes on the context's device, and is copied there if that is a GPU.
  * The context must outlive the model; options may be NULL.  A folder without a
  * tokenizer is fine.  Errors: those of tcq_source_open and tcq_tokenizer_open;
  * FORMAT for a missing tensor or one whose shape contradicts config.json;
  * UNSUPPORTED for a family or a member of config.json that would change the
- * result; MEMORY, before anything is loaded, where memory is too small. */
+ * result; MEMORY, before anything is loaded, where memory (of the device) is too
+ * small: by how much. */
 TCQ_API enum tcq_status tcq_model_load(struct tcq_context *context, const char *path,
                                        const struct tcq_model_options *options,
                                        struct tcq_model **out, struct tcq_error *error);
@@ -165,7 +167,7 @@ struct tcq_session;
 struct tcq_session_options {
     uint32_t context; /* positions of the cache; 0: the model's, at most 4096 */
     uint32_t batch;   /* positions at once; 0: up to 512, in at most 20 MiB of working memory */
-    bool cache_f32;   /* keys and values in float32 instead of binary16 */
+    bool cache_f32;   /* keys and values in float32 instead of binary16; CPU only */
 };
 
 TCQ_API enum tcq_status tcq_session_create(const struct tcq_model *model,
@@ -192,6 +194,14 @@ TCQ_API enum tcq_status tcq_session_forward(struct tcq_session *session, const u
                                             size_t count, enum tcq_logits which, float *logits,
                                             struct tcq_error *error);
 
+/* tcq_session_forward, then tcq_sampler_next on the logits of the last position.  On
+ * a GPU that takes the likeliest token, the choice is made there and only the token
+ * comes back.  Errors: those of both. */
+struct tcq_sampler;
+TCQ_API enum tcq_status tcq_session_next(struct tcq_session *session, struct tcq_sampler *sampler,
+                                         const uint32_t *tokens, size_t count, uint32_t *token,
+                                         struct tcq_error *error);
+
 /* Called after each layer with its output [count][hidden], during forward. */
 typedef void (*tcq_layer_fn)(void *user, uint32_t layer, size_t count, const float *hidden);
 TCQ_API void tcq_session_watch(struct tcq_session *session, tcq_layer_fn watch, void *user);
@@ -213,7 +223,6 @@ struct tcq_sampler_options {
     uint64_t seed;
 };
 
-struct tcq_sampler;
 /* Errors: ARGUMENT for a negative or non-finite number, or one above 1 where
  * that makes no sense; MEMORY. */
 TCQ_API enum tcq_status tcq_sampler_create(const struct tcq_sampler_options *options,

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -32,6 +33,8 @@ struct tcq_context {
     pthread_mutex_t scratch_turn; /* held while a caller uses, or grows, the scratch */
     void *scratch;
     size_t scratch_nbytes;
+    const struct tcq_device_table *table; /* NULL: the CPU */
+    void *device;
 };
 
 /* Processors that this process may run on (cgroup quotas are not looked at). */
@@ -42,6 +45,23 @@ static uint32_t usable_processors(void)
         return 1;
     int count = CPU_COUNT(&set);
     return count < 1 ? 1 : (uint32_t)count;
+}
+
+static enum tcq_status open_device(struct tcq_context *context, enum tcq_device device,
+                                   struct tcq_error *error)
+{
+    if (device == TCQ_DEVICE_CPU)
+        return TCQ_OK;
+    if (device != TCQ_DEVICE_CUDA)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "device %d is unknown", (int)device);
+    if (!tcq_device_cuda)
+        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
+                             "built without CUDA: nvcc was not found when it was built");
+    const struct tcq_device_table *table = tcq_device_cuda();
+    enum tcq_status status = table->open(&context->device, error);
+    if (status == TCQ_OK)
+        context->table = table;
+    return status;
 }
 
 enum tcq_status tcq_context_create(const struct tcq_context_options *options,
@@ -77,6 +97,11 @@ enum tcq_status tcq_context_create(const struct tcq_context_options *options,
         tcq_context_destroy(context);
         return tcq_error_set(error, TCQ_ERROR_MEMORY, "cannot start %u threads", options->threads);
     }
+    enum tcq_status status = open_device(context, options->device, error);
+    if (status != TCQ_OK) {
+        tcq_context_destroy(context);
+        return status;
+    }
     *out = context;
     return TCQ_OK;
 }
@@ -85,6 +110,8 @@ void tcq_context_destroy(struct tcq_context *context)
 {
     if (!context)
         return;
+    if (context->table)
+        context->table->close(context->device);
     if (context->pool)
         pthreadpool_destroy(context->pool);
     pthread_mutex_destroy(&context->turn);
@@ -101,6 +128,21 @@ uint32_t tcq_context_threads(const struct tcq_context *context)
 uint32_t tcq_context_cpu_flags(const struct tcq_context *context)
 {
     return context->cpu_flags;
+}
+
+enum tcq_device tcq_context_get_device(const struct tcq_context *context)
+{
+    return context->table ? TCQ_DEVICE_CUDA : TCQ_DEVICE_CPU;
+}
+
+const struct tcq_device_table *tcq_context_table(const struct tcq_context *context)
+{
+    return context->table;
+}
+
+void *tcq_context_device(const struct tcq_context *context)
+{
+    return context->device;
 }
 
 /* Every worker takes the next item until none is left.  `next` orders memory

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "format/source.h"
+#include "model/device.h"
 #include "model/json.h"
 #include "model/session.h"
 
@@ -166,21 +167,42 @@ static void finish_info(struct tcq_model *model)
     info->parameters += s->hidden;
 }
 
-/* What loading will allocate: tensors that are converted.  Mapped ones need no
- * memory of their own, but are slow without it, so they count as well. */
-static enum tcq_status check_memory(const struct tcq_source *source, struct tcq_error *error)
+size_t tcq_model_weights_nbytes(const struct tcq_source *source)
 {
     size_t needed = 0;
     for (size_t i = 0; i < tcq_source_count(source); i++) {
         const struct tcq_source_tensor *tensor = tcq_source_get(source, i);
         needed += tensor->dtype == TCQ_DTYPE_COUNT ? tensor->count * sizeof(float) : tensor->nbytes;
     }
-    size_t available = tcq_memory_available();
+    return needed;
+}
+
+enum tcq_status tcq_memory_check(size_t needed, size_t available, const char *what,
+                                 const char *where, struct tcq_error *error)
+{
     if (needed <= available)
         return TCQ_OK;
+    /* Rounded so that the difference is what is missing. */
+    size_t need = (needed + ((1 << 20) - 1)) >> 20, have = available >> 20;
     return tcq_error_set(error, TCQ_ERROR_MEMORY,
-                         "the weights need %zu MiB, and %zu MiB of memory are free", needed >> 20,
-                         available >> 20);
+                         "%s %zu MiB, and %zu MiB of %s are free: %zu MiB too little", what, need,
+                         have, where, need - have);
+}
+
+/* What loading will allocate: tensors that are converted.  Mapped ones need no
+ * memory of their own, but are slow without it, so they count as well.  A device
+ * holds all of them. */
+static enum tcq_status check_memory(const struct tcq_model *model, struct tcq_error *error)
+{
+    size_t available = tcq_memory_available();
+    if (model->device) {
+        enum tcq_status status =
+            model->device->available(tcq_context_device(model->context), &available, error);
+        if (status)
+            return status;
+    }
+    return tcq_memory_check(tcq_model_weights_nbytes(model->source), available, "the weights need",
+                            model->device ? "GPU memory" : "memory", error);
 }
 
 static enum tcq_status open_tokenizer(struct tcq_model *model, const char *path,
@@ -222,7 +244,7 @@ static enum tcq_status load(struct tcq_model *model, const char *path,
     if (!status)
         status = tcq_config_parse(config, strlen(config), &model->config, error);
     if (!status && !options->ignore_memory)
-        status = check_memory(model->source, error);
+        status = check_memory(model, error);
     if (!status) {
         struct tcq_weight_loader loader = {
             model->context, model->source, model->config, json_object_get(root, "quantization"),
@@ -241,6 +263,11 @@ static enum tcq_status load(struct tcq_model *model, const char *path,
         return status;
     tcq_settings_rope(&model->settings, model->frequencies);
     finish_info(model);
+    if (model->device) {
+        status = model->device->load(model, error);
+        if (status)
+            return status;
+    }
     return open_tokenizer(model, path, error);
 }
 
@@ -251,11 +278,15 @@ enum tcq_status tcq_model_load(struct tcq_context *context, const char *path,
     static const struct tcq_model_options defaults = {0};
     if (!context || !path || !out)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "model: a null pointer");
+    if (options && options->activations == TCQ_ACTIVATIONS_INT8 && tcq_context_table(context))
+        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED, "int8 activations are for the CPU");
     struct tcq_model *model = tcq_alloc(1, sizeof *model);
     if (!model)
         return tcq_error_memory(error, sizeof *model, "a model");
     model->context = context;
+    model->numerics = options ? options->numerics : TCQ_NUMERICS_FAST;
     model->math = tcq_math_select(tcq_context_cpu_flags(context));
+    model->device = tcq_context_table(context) ? tcq_context_table(context)->model : NULL;
     enum tcq_status status = load(model, path, options ? options : &defaults, error);
     if (status) {
         tcq_model_destroy(model);
@@ -269,6 +300,8 @@ void tcq_model_destroy(struct tcq_model *model)
 {
     if (!model)
         return;
+    if (model->on_device)
+        model->device->unload(model);
     for (uint32_t i = 0; model->layers && i < model->settings.layers; i++)
         layer_free(&model->layers[i]);
     tcq_free(model->layers);

@@ -5,6 +5,7 @@
 #ifndef TCQ_MODEL_MODEL_H
 #define TCQ_MODEL_MODEL_H
 
+#include "base/device.h"
 #include "model/math.h"
 #include "model/settings.h"
 #include "model/weight.h"
@@ -27,6 +28,7 @@ struct tcq_layer {
 struct tcq_model {
     struct tcq_context *context;
     const struct tcq_math *math;
+    enum tcq_numerics numerics; /* of packed modules */
     struct tcq_source *source;
     struct tcq_config *config;
     struct tcq_tokenizer *tokenizer; /* or NULL */
@@ -38,6 +40,8 @@ struct tcq_model {
     float *final_norm;               /* [hidden] */
     float *frequencies;              /* [head_dim/2] */
     size_t scratch;                  /* elements a thread for any product */
+    const struct tcq_model_device *device; /* NULL: the CPU */
+    void *on_device;                       /* the device's own */
 };
 
 /* Gate and up are packed such that one pass can make both. */
@@ -52,6 +56,13 @@ static inline const struct tcq_weight *tcq_model_head(const struct tcq_model *mo
 {
     return model->settings.tied ? &model->embedding : &model->separate_head;
 }
+
+/* Bytes of all weights once they are loaded: as stored, GGUF's blocks as float32. */
+size_t tcq_model_weights_nbytes(const struct tcq_source *source);
+/* MEMORY where needed exceeds available: "WHAT 9 MiB, and 2 MiB of WHERE are free:
+ * 7 MiB too little". */
+enum tcq_status tcq_memory_check(size_t needed, size_t available, const char *what,
+                                 const char *where, struct tcq_error *error);
 
 /* Bytes that the system can give without swapping; SIZE_MAX where it does not say. */
 size_t tcq_memory_available(void);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "tcq_model.h"
+#include "model/session.h"
 
 struct candidate {
     float logit;
@@ -59,6 +59,11 @@ void tcq_sampler_destroy(struct tcq_sampler *sampler)
         return;
     tcq_free(sampler->candidates);
     tcq_free(sampler);
+}
+
+bool tcq_sampler_is_greedy(const struct tcq_sampler *sampler)
+{
+    return sampler->options.temperature <= 0;
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014): every seed is as good as any other. */

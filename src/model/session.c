@@ -6,12 +6,14 @@
 #include "model/session.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/context.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "kernel/kernel.h"
+#include "model/device.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
@@ -74,11 +76,12 @@ static enum tcq_status allocate_cache(struct tcq_session *session, struct tcq_er
     session->head_nbytes_k = positions * s->head_dim * size;
     session->head_nbytes_v = positions * tcq_round_lanes(s->head_dim) * size;
     session->cache_nbytes = heads * (session->head_nbytes_k + session->head_nbytes_v);
-    if (session->cache_nbytes > tcq_memory_available())
-        return tcq_error_set(error, TCQ_ERROR_MEMORY,
-                             "a context of %u positions needs %zu MiB, and %zu MiB are free",
-                             session->context, session->cache_nbytes >> 20,
-                             tcq_memory_available() >> 20);
+    char what[64];
+    snprintf(what, sizeof what, "a context of %u positions needs", session->context);
+    enum tcq_status status = tcq_memory_check(session->cache_nbytes, tcq_memory_available(), what,
+                                              "memory", error);
+    if (status)
+        return status;
     session->keys = tcq_alloc(heads, session->head_nbytes_k);
     session->values = tcq_alloc(heads, session->head_nbytes_v);
     return session->keys && session->values
@@ -141,12 +144,20 @@ enum tcq_status tcq_session_create(const struct tcq_model *model,
     session->context = options->context       ? options->context
                        : most < DEFAULT_CONTEXT ? most
                                                 : DEFAULT_CONTEXT;
-    session->batch = options->batch ? options->batch
-                                    : tcq_session_batch(&model->settings, all_fused(model));
+    session->batch = options->batch  ? options->batch
+                     : model->device ? DEFAULT_BATCH
+                                     : tcq_session_batch(&model->settings, all_fused(model));
     if (session->batch > session->context)
         session->batch = session->context;
-    enum tcq_status status = allocate_cache(session, error);
+    session->logits = tcq_alloc(model->settings.vocab, sizeof *session->logits);
+    session->work_nbytes = model->settings.vocab * sizeof *session->logits;
+    enum tcq_status status =
+        session->logits ? TCQ_OK
+                        : tcq_error_memory(error, model->settings.vocab * sizeof(float), "logits");
     if (!status)
+        status = model->device ? model->device->open(session, error)
+                               : allocate_cache(session, error);
+    if (!status && !model->device)
         status = allocate_work(session, error);
     if (status)
         tcq_session_destroy(session);
@@ -159,7 +170,9 @@ void tcq_session_destroy(struct tcq_session *session)
 {
     if (!session)
         return;
-    void *buffers[] = {session->keys,    session->values, session->x,       session->h,
+    if (session->on_device)
+        session->model->device->close(session);
+    void *buffers[] = {session->logits, session->keys,    session->values, session->x,       session->h,
                        session->shared,  session->cosines, session->sines,  session->scratch,
                        session->attention};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
@@ -298,15 +311,16 @@ static enum tcq_status run_layer(struct tcq_session *s, struct tcq_error *error)
     return status;
 }
 
-/* Cosine and sine of every angle, rounded as float32 arithmetic has them. */
-static void set_angles(struct tcq_session *s)
+/* Rounded as float32 arithmetic has them. */
+void tcq_session_angles(const struct tcq_model *model, uint32_t position, size_t count,
+                        float *cosines, float *sines)
 {
-    size_t half = s->model->settings.head_dim / 2;
-    for (size_t i = 0; i < s->m; i++)
+    size_t half = model->settings.head_dim / 2;
+    for (size_t i = 0; i < count; i++)
         for (size_t j = 0; j < half; j++) {
-            float angle = (float)(s->position + i) * s->model->frequencies[j];
-            s->cosines[i * half + j] = cosf(angle);
-            s->sines[i * half + j] = sinf(angle);
+            float angle = (float)(position + i) * model->frequencies[j];
+            cosines[i * half + j] = cosf(angle);
+            sines[i * half + j] = sinf(angle);
         }
 }
 
@@ -316,6 +330,8 @@ static void set_angles(struct tcq_session *s)
 static enum tcq_status give_logits(struct tcq_session *s, size_t first, size_t count, float *logits,
                                    struct tcq_error *error)
 {
+    if (s->model->device)
+        return s->model->device->logits(s, first, count, logits, error);
     size_t hidden = s->model->settings.hidden, vocab = s->model->settings.vocab;
     const struct tcq_weight *head = tcq_model_head(s->model);
     size_t step = head->linear && count <= TCQ_SMALL_M_MAX ? TCQ_HEAD_SMALL_M : count;
@@ -337,9 +353,11 @@ static enum tcq_status run_batch(struct tcq_session *s, const uint32_t *tokens, 
     size_t hidden = s->model->settings.hidden;
     enum tcq_status status = TCQ_OK;
     s->m = m;
+    if (s->model->device)
+        return s->model->device->batch(s, tokens, m, error);
     for (size_t i = 0; i < m && !status; i++)
         status = tcq_weight_row(&s->model->embedding, s->x + i * hidden, tokens[i], error);
-    set_angles(s);
+    tcq_session_angles(s->model, s->position, m, s->cosines, s->sines);
     for (s->layer = 0; s->layer < s->model->settings.layers && !status; s->layer++)
         status = run_layer(s, error);
     return status;
@@ -362,9 +380,8 @@ static enum tcq_status check_forward(const struct tcq_session *s, const uint32_t
     return TCQ_OK;
 }
 
-enum tcq_status tcq_session_forward(struct tcq_session *session, const uint32_t *tokens,
-                                    size_t count, enum tcq_logits which, float *logits,
-                                    struct tcq_error *error)
+static enum tcq_status forward(struct tcq_session *session, const uint32_t *tokens, size_t count,
+                               enum tcq_logits which, float *logits, struct tcq_error *error)
 {
     if (!session || !tokens || (!logits && which != TCQ_LOGITS_NONE))
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "session: a null pointer");
@@ -385,4 +402,38 @@ enum tcq_status tcq_session_forward(struct tcq_session *session, const uint32_t 
     if (status)
         session->position = start;
     return status;
+}
+
+enum tcq_status tcq_session_forward(struct tcq_session *session, const uint32_t *tokens,
+                                    size_t count, enum tcq_logits which, float *logits,
+                                    struct tcq_error *error)
+{
+    enum tcq_status status = forward(session, tokens, count, which, logits, error);
+    if (!status && session->model->device && which == TCQ_LOGITS_NONE)
+        status = session->model->device->wait(session, error);
+    return status;
+}
+
+enum tcq_status tcq_session_next(struct tcq_session *session, struct tcq_sampler *sampler,
+                                 const uint32_t *tokens, size_t count, uint32_t *token,
+                                 struct tcq_error *error)
+{
+    if (!session || !sampler || !token)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "session: a null pointer");
+    const struct tcq_model_device *device = session->model->device;
+    bool there = device && tcq_sampler_is_greedy(sampler);
+    enum tcq_status status =
+        forward(session, tokens, count, there ? TCQ_LOGITS_NONE : TCQ_LOGITS_LAST, session->logits,
+                error);
+    if (status)
+        return status;
+    return there ? device->choose(session, token, error)
+                 : tcq_sampler_next(sampler, session->logits, token, error);
+}
+
+enum tcq_status tcq_session_linear(struct tcq_session *session, size_t m, struct tcq_error *error)
+{
+    if (!session->model->device || m == 0 || m > session->batch)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "linear layers: %zu vectors", m);
+    return session->model->device->linear(session, m, error);
 }

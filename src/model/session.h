@@ -31,11 +31,21 @@ struct tcq_session {
     uint32_t layer;     /* that tasks work on */
     tcq_layer_fn watch;
     void *watch_user;
+    float *logits;      /* [vocab], of tcq_session_next */
+    void *on_device;    /* the device's own; the buffers of a batch are then not used */
 };
 
 /* Positions of a batch where nobody says how many, whatever the context; fused: of a
  * model whose gate and up are one pass everywhere. */
 uint32_t tcq_session_batch(const struct tcq_settings *settings, bool fused);
+
+/* Cosine and sine of every angle of `count` positions, [count][head_dim/2]. */
+void tcq_session_angles(const struct tcq_model *model, uint32_t position, size_t count,
+                        float *cosines, float *sines);
+/* The likeliest next token is all that these choices can give. */
+bool tcq_sampler_is_greedy(const struct tcq_sampler *sampler);
+/* For measurements: every linear layer once for m vectors, on the model's device. */
+enum tcq_status tcq_session_linear(struct tcq_session *session, size_t m, struct tcq_error *error);
 
 /* Attention of layer session->layer for the batch: q and the cache to q. */
 void tcq_session_attend(struct tcq_session *session);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/context.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/memory.h"
@@ -91,6 +92,8 @@ static enum tcq_status load_packed(struct tcq_weight *weight,
                              weight->in);
     weight->kind = TCQ_WEIGHT_PACKED;
     weight->stored_nbytes = tcq_geometry_words(g) * 4 + (size_t)g->rows * 2;
+    if (tcq_context_table(loader->context))
+        return TCQ_OK; /* the device multiplies by it */
     status = tcq_linear_create(loader->context, &weight->packed, &loader->linear, &weight->linear,
                                error);
     if (status)

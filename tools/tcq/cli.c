@@ -268,7 +268,8 @@ int cli_parse(const struct cli_command *command, int argc, char **argv, int oper
 
 enum tcq_status cli_context(const struct cli_args *args, struct tcq_context **out)
 {
-    struct tcq_context_options options = {args->threads, args->limit_cpu, args->cpu_flags};
+    struct tcq_context_options options = {args->threads, args->limit_cpu, args->cpu_flags,
+                                          args->cuda ? TCQ_DEVICE_CUDA : TCQ_DEVICE_CPU};
     struct tcq_error error = {0};
     enum tcq_status status = tcq_context_create(&options, out, &error);
     if (status != TCQ_OK)

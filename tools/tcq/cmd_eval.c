@@ -220,6 +220,6 @@ const struct cli_command cmd_eval = {
         "a token, and the error by layer is the mean of |MODEL - SOURCE| / |SOURCE| over the\n"
         "hidden states after each layer.",
     .options = option_list,
-    .common = CLI_JSON | CLI_QUIET | CLI_THREADS | CLI_CPU,
+    .common = CLI_JSON | CLI_QUIET | CLI_THREADS | CLI_CPU | CLI_DEVICE,
     .run = run,
 };

@@ -311,6 +311,6 @@ const struct cli_command cmd_run = {
         "as a question; --raw continues it as it is. With --chat and no PROMPT, every line of\n"
         "standard input is a question of one conversation.",
     .options = option_list,
-    .common = CLI_JSON | CLI_QUIET | CLI_THREADS | CLI_CPU,
+    .common = CLI_JSON | CLI_QUIET | CLI_THREADS | CLI_CPU | CLI_DEVICE,
     .run = run,
 };

@@ -12,7 +12,6 @@
 
 void generator_close(struct generator *g)
 {
-    free(g->logits);
     free(g->answer);
     tcq_sampler_destroy(g->sampler);
     tcq_session_destroy(g->session);
@@ -39,9 +38,8 @@ int generator_open(struct generator *g, const char *path, const struct generator
     if (tcq_session_create(g->model, &options->session, &g->session, &error) ||
         tcq_sampler_create(&options->sampler, vocab, &g->sampler, &error))
         return cli_fail(path, &error);
-    g->logits = malloc(vocab * sizeof *g->logits);
     g->answer = calloc(1, g->answer_capacity = 4096);
-    if (!g->logits || !g->answer)
+    if (!g->answer)
         return cli_out_of_memory();
     g->load_seconds = cli_seconds() - start;
     return CLI_CONTINUE;
@@ -97,15 +95,12 @@ static const char *reason_to_stop(const struct generator *g, uint32_t i)
     return NULL;
 }
 
-/* Tokens until something stops it; g->logits are those of the next token. */
-static int generate(struct generator *g, struct tcq_text_stream *stream)
+/* `token` and what follows it, until something stops it. */
+static int generate(struct generator *g, struct tcq_text_stream *stream, uint32_t token)
 {
     struct tcq_error error = {0};
     int code = CLI_CONTINUE;
     for (uint32_t i = 0; !(g->stop = reason_to_stop(g, i)); i++) {
-        uint32_t token;
-        if (tcq_sampler_next(g->sampler, g->logits, &token, &error))
-            return cli_fail(g->path, &error);
         g->token_count++;
         if (tcq_tokenizer_is_end(g->tokenizer, token)) {
             g->stop = "end";
@@ -118,7 +113,7 @@ static int generate(struct generator *g, struct tcq_text_stream *stream)
             g->stop = "context full";
             break;
         }
-        if (tcq_session_forward(g->session, &token, 1, TCQ_LOGITS_LAST, g->logits, &error))
+        if (tcq_session_next(g->session, g->sampler, &token, 1, &token, &error))
             return cli_fail(g->path, &error);
     }
     return put_token(g, stream, NULL);
@@ -144,7 +139,7 @@ static int first_token(const struct generator *g, uint32_t *out)
 int generator_answer(struct generator *g, const uint32_t *ids, size_t count, bool continues)
 {
     struct tcq_error error = {0};
-    uint32_t begin = 0;
+    uint32_t begin = 0, next;
     int code = count ? CLI_CONTINUE : first_token(g, &begin);
     if (code != CLI_CONTINUE)
         return code;
@@ -155,13 +150,13 @@ int generator_answer(struct generator *g, const uint32_t *ids, size_t count, boo
     g->answer_nbytes = 0;
     g->answer[0] = 0;
     double start = cli_seconds();
-    if (tcq_session_forward(g->session, ids, count, TCQ_LOGITS_LAST, g->logits, &error))
+    if (tcq_session_next(g->session, g->sampler, ids, count, &next, &error))
         return cli_fail("prompt", &error);
     double fed = cli_seconds();
     g->prompt_count += count;
     g->prefill_seconds += fed - start;
     struct tcq_text_stream stream = {.tokenizer = g->tokenizer, .started = continues};
-    code = generate(g, &stream);
+    code = generate(g, &stream, next);
     g->decode_seconds += cli_seconds() - fed;
     return code;
 }

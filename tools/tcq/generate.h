@@ -25,7 +25,6 @@ struct generator {
     struct tcq_session *session;
     struct tcq_sampler *sampler;
     const struct tcq_tokenizer *tokenizer;
-    float *logits;
     char *answer; /* the last one, terminated */
     size_t answer_nbytes, answer_capacity;
     const char *stop; /* why it ended */

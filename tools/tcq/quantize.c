@@ -156,7 +156,9 @@ static int pack_model(struct quantize *q)
 
 static int create(struct quantize *q)
 {
-    if (cli_context(&q->args, &q->context) != TCQ_OK)
+    struct cli_args args = q->args;
+    args.cuda = false; /* the GPU's encoder opens the GPU for itself */
+    if (cli_context(&args, &q->context) != TCQ_OK)
         return CLI_FAILED;
     return pack_create(&q->pack, q->source, &q->plan, q->options->plan.scale, q->context, &q->args);
 }

@@ -49,6 +49,11 @@ static enum tcq_status device_open(struct tcq_cuda *cuda, struct tcq_error *erro
 {
     int count = 0;
     cudaError_t code = cudaGetDeviceCount(&count);
+    int driver = 0;
+    if (code == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess &&
+        driver == 0)
+        return tcq_error_set(error, TCQ_ERROR_DEVICE,
+                             "no NVIDIA driver is installed, which a GPU needs");
     if (code != cudaSuccess)
         return device_error(error, code, "no usable NVIDIA GPU");
     if (cuda->device < 0 || cuda->device >= count)

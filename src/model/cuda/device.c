@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table by which libtcq finds the CUDA back end.
+ */
+#include "base/device.h"
+
+#include "model/cuda/gpu.h"
+
+static enum tcq_status device_open(void **device, struct tcq_error *error)
+{
+    struct tcq_cuda *cuda = NULL;
+    enum tcq_status status = tcq_cuda_create(NULL, &cuda, error);
+    if (status == TCQ_OK)
+        *device = cuda;
+    return status;
+}
+
+static void device_close(void *device)
+{
+    tcq_cuda_destroy(device);
+}
+
+static enum tcq_status available(void *device, size_t *nbytes, struct tcq_error *error)
+{
+    size_t all = 0;
+    (void)device;
+    return gpu_status(cudaMemGetInfo(nbytes, &all), "asking for the GPU's memory", error);
+}
+
+const struct tcq_device_table *tcq_device_cuda(void)
+{
+    static const struct tcq_model_device model = {
+        .available = available,
+        .load = gpu_model_load,
+        .unload = gpu_model_unload,
+        .open = gpu_session_open,
+        .close = gpu_session_close,
+        .batch = gpu_batch,
+        .logits = gpu_logits,
+        .choose = gpu_choose,
+        .wait = gpu_wait,
+        .linear = gpu_linear,
+    };
+    static const struct tcq_device_table table = {
+        .open = device_open, .close = device_close, .model = &model};
+    return &table;
+}

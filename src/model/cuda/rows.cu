@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Element by element: norms with the sum before them, SwiGLU, biases and rotary
+ * embedding on the way into the cache, and the likeliest token.
+ */
+#include <cuda_fp16.h>
+
+#include "kernel/reference/arithmetic.h"
+#include "model/cuda/kernels.h"
+#include "model/cuda/launch.cuh"
+
+namespace {
+
+constexpr uint32_t kNormThreads = 512, kThreads = 256;
+
+/* ---- norms ---------------------------------------------------------------------- */
+
+__global__ void __launch_bounds__(kNormThreads) norm(const __grid_constant__ gpu_norm p)
+{
+    __shared__ float sums[kNormThreads / 32];
+    const uint32_t lane = threadIdx.x % 32;
+    float *x = p.x + (size_t)blockIdx.x * p.n;
+    float *h = p.h + (size_t)blockIdx.x * p.n;
+    const float *t = p.t + (size_t)blockIdx.x * p.n;
+    float sum = 0.0f;
+    start_overlapped();
+    for (uint32_t i = threadIdx.x; i < p.n; i += kNormThreads) {
+        float v = x[i];
+        if (p.t) {
+            v += p.bias ? t[i] + p.bias[i] : t[i];
+            x[i] = v;
+        }
+        sum = fmaf(v, v, sum);
+    }
+    if (!p.weight)
+        return;
+    sum = warp_sum(sum);
+    if (lane == 0)
+        sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = warp_sum(lane < kNormThreads / 32 ? sums[lane] : 0.0f);
+    const float factor = 1.0f / sqrtf(sum / (float)p.n + p.epsilon);
+    for (uint32_t i = threadIdx.x; i < p.n; i += kNormThreads)
+        h[i] = x[i] * factor * p.weight[i];
+}
+
+/* ---- SwiGLU ----------------------------------------------------------------------- */
+
+__global__ void swiglu(float *mid, const float *gate_up, const float *bias, uint32_t n)
+{
+    const uint32_t i = blockIdx.x * kThreads + threadIdx.x, vector = blockIdx.y;
+    start_overlapped();
+    if (i >= n)
+        return;
+    const float *from = gate_up + (size_t)vector * 2 * n;
+    float gate = from[i], up = from[n + i];
+    if (bias) {
+        gate += bias[i];
+        up += bias[n + i];
+    }
+    mid[(size_t)vector * n + i] = tcq_swiglu_tail(TCQ_DTYPE_F32, TCQ_SWIGLU_FUSED, gate, up);
+}
+
+/* ---- rotary embedding and the cache ------------------------------------------------- */
+
+constexpr uint32_t kRopeWarps = 4;
+constexpr int kPairs = GPU_HEAD_MAX / 2 / 32; /* of components that turn together, a lane */
+
+__device__ __forceinline__ uint16_t half_bits(float v)
+{
+    return __half_as_ushort(__float2half_rn(v));
+}
+
+/* A warp takes one head of one vector. */
+__global__ void __launch_bounds__(kRopeWarps * 32) rope(const __grid_constant__ gpu_attention p)
+{
+    const uint32_t lane = threadIdx.x % 32, head = blockIdx.x * kRopeWarps + threadIdx.x / 32;
+    const uint32_t dim = p.head_dim, half = dim / 2;
+    const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads;
+    start_overlapped();
+    if (head >= p.heads + 2 * p.kv_heads)
+        return;
+    const uint32_t position = (p.d_position ? *p.d_position : p.position) + blockIdx.y;
+    float *from = p.qkv + blockIdx.y * p.stride + (size_t)head * dim;
+    const float *bias = p.bias ? p.bias + (size_t)head * dim : nullptr;
+    const float *weight = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
+    float a[kPairs], b[kPairs], sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kPairs; j++) {
+        const uint32_t i = lane + 32 * j;
+        a[j] = b[j] = 0.0f;
+        if (i < half) {
+            a[j] = from[i];
+            b[j] = from[i + half];
+            if (bias) {
+                a[j] += bias[i];
+                b[j] += bias[i + half];
+            }
+        }
+        sum = fmaf(a[j], a[j], sum);
+        sum = fmaf(b[j], b[j], sum);
+    }
+    const float factor = weight ? 1.0f / sqrtf(warp_sum(sum) / (float)dim + p.epsilon) : 1.0f;
+    const uint32_t kv = is_v ? head - p.heads - p.kv_heads : head - p.heads;
+    uint16_t *key = p.cache.keys + kv * p.cache.head_stride + (size_t)position * p.cache.padded;
+    uint16_t *value = p.cache.values + kv * p.cache.head_stride +
+                      (size_t)(position / GPU_TILE) * p.cache.padded * GPU_TILE +
+                      position % GPU_TILE;
+#pragma unroll
+    for (int j = 0; j < kPairs; j++) {
+        const uint32_t i = lane + 32 * j;
+        if (i >= half)
+            break;
+        if (is_v) {
+            value[(size_t)i * GPU_TILE] = half_bits(a[j]);
+            value[(size_t)(i + half) * GPU_TILE] = half_bits(b[j]);
+            continue;
+        }
+        if (weight) {
+            a[j] = a[j] * factor * weight[i];
+            b[j] = b[j] * factor * weight[i + half];
+        }
+        const float c = p.cosines[(size_t)position * half + i];
+        const float s = p.sines[(size_t)position * half + i];
+        const float turned_a = a[j] * c - b[j] * s, turned_b = b[j] * c + a[j] * s;
+        if (is_q) {
+            from[i] = turned_a;
+            from[i + half] = turned_b;
+        } else {
+            key[i] = half_bits(turned_a);
+            key[i + half] = half_bits(turned_b);
+        }
+    }
+}
+
+/* ---- the likeliest token ------------------------------------------------------------- */
+
+/* Larger for a larger logit, then for a smaller index; a NaN is the largest. */
+__device__ __forceinline__ unsigned long long rank_of(float logit, uint32_t index)
+{
+    const uint32_t bits = __float_as_uint(logit + 0.0f); /* -0 becomes 0 */
+    const uint32_t order = logit != logit ? ~0u : bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (unsigned long long)order << 32 | (0xffffffffu - index);
+}
+
+__global__ void __launch_bounds__(kThreads) argmax(gpu_state *state, const float *logits,
+                                                   uint32_t count)
+{
+    __shared__ unsigned long long ranks[kThreads / 32];
+    unsigned long long best = 0;
+    start_overlapped();
+    for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
+        const unsigned long long rank = rank_of(logits[i], i);
+        best = rank > best ? rank : best;
+    }
+#pragma unroll
+    for (int d = 16; d; d >>= 1) {
+        const unsigned long long other = __shfl_xor_sync(~0u, best, d);
+        best = other > best ? other : best;
+    }
+    if (threadIdx.x % 32 == 0)
+        ranks[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    for (uint32_t i = 1; i < kThreads / 32; i++)
+        best = ranks[i] > best ? ranks[i] : best;
+    atomicMax(&state->best, best);
+    __threadfence();
+    if (atomicInc(&state->ticket, gridDim.x - 1) != gridDim.x - 1)
+        return;
+    __threadfence();
+    best = atomicExch(&state->best, 0ull);
+    state->chosen = 0xffffffffu - (uint32_t)best;
+    state->not_a_number = (uint32_t)(best >> 32) == 0xffffffffu;
+}
+
+} /* namespace */
+
+cudaError_t gpu_norm_launch(const struct gpu_norm *args, cudaStream_t stream)
+{
+    return launch(norm, dim3(args->m), kNormThreads, stream, *args);
+}
+
+cudaError_t gpu_swiglu_launch(float *mid, const float *gate_up, const float *bias, uint32_t n,
+                              uint32_t m, cudaStream_t stream)
+{
+    return launch(swiglu, dim3((n + kThreads - 1) / kThreads, m), kThreads, stream, mid, gate_up,
+                  bias, n);
+}
+
+cudaError_t gpu_rope_launch(const struct gpu_attention *args, cudaStream_t stream)
+{
+    const uint32_t heads = args->heads + 2 * args->kv_heads;
+    return launch(rope, dim3((heads + kRopeWarps - 1) / kRopeWarps, args->m), kRopeWarps * 32,
+                  stream, *args);
+}
+
+cudaError_t gpu_argmax_launch(struct gpu_state *state, const float *logits, uint32_t count,
+                              cudaStream_t stream)
+{
+    const uint32_t each = 8 * kThreads, blocks = (count + each - 1) / each;
+    return launch(argmax, dim3(blocks), kThreads, stream, state, logits, count);
+}
