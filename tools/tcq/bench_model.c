@@ -10,10 +10,12 @@
 #include <sys/resource.h>
 
 #include "base/memory.h"
-#include "model/model.h"
+#include "model/session.h"
 #include "tcq_model.h"
 
-enum { PREFILL = 512, DECODE_AT = 128, ROUNDS_MAX = 5 };
+enum { PREFILL = 512, DECODE_AT = 128, ROUNDS = 5 };
+/* A GPU takes milliseconds a round; its second one captures the graph of a token. */
+enum { GPU_ROUNDS = 31, GPU_WARM = 3 };
 /* Time that one of the two measurements may take, all rounds together. */
 #define SECONDS 8.0
 
@@ -22,6 +24,7 @@ struct model_bench {
     struct tcq_context *context;
     struct tcq_model *model;
     struct tcq_session *session;
+    struct tcq_sampler *sampler; /* takes the likeliest token, as tcq run does */
     uint32_t prefill; /* tokens: PREFILL, or as many as the model takes */
     uint32_t *tokens; /* [prefill] */
     float *logits;    /* [vocab] */
@@ -47,6 +50,8 @@ static enum tcq_status run_linear(const struct model_bench *b, uint64_t m, struc
 {
     const struct tcq_model *model = b->model;
     enum tcq_status status = TCQ_OK;
+    if (model->device)
+        return tcq_session_linear(b->session, (size_t)m, error);
     for (uint32_t i = 0; i < model->settings.layers && !status; i++) {
         const struct tcq_layer *l = &model->layers[i];
         const struct tcq_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->down,
@@ -71,23 +76,25 @@ static enum tcq_status run_linear(const struct model_bench *b, uint64_t m, struc
 static int measure(struct model_bench *b, size_t which, uint32_t m)
 {
     struct tcq_error error = {0};
-    double whole[ROUNDS_MAX], linear[ROUNDS_MAX], started = cli_seconds();
-    uint32_t start = tcq_session_position(b->session);
-    size_t rounds = 0;
+    double whole[GPU_ROUNDS], linear[GPU_ROUNDS], started = cli_seconds();
+    uint32_t start = tcq_session_position(b->session), next;
+    size_t rounds = 0, cold = b->model->device ? GPU_WARM : 1;
+    size_t most = b->model->device ? GPU_ROUNDS : ROUNDS;
     /* The first round warms up; where it took long already, it counts. */
-    for (bool warm = false; rounds < ROUNDS_MAX; warm = true) {
+    while (rounds < most) {
         double a = cli_seconds();
         if (tcq_session_rewind(b->session, start) ||
-            tcq_session_forward(b->session, b->tokens, m, TCQ_LOGITS_LAST, b->logits, &error))
+            tcq_session_next(b->session, b->sampler, b->tokens, m, &next, &error))
             return cli_fail(b->path, &error);
         double c = cli_seconds();
         if (run_linear(b, m, &error))
             return cli_fail(b->path, &error);
         double d = cli_seconds();
-        if (warm || d - a > SECONDS / 4) {
+        if (cold == 0 || d - a > SECONDS / 4) {
             whole[rounds] = c - a;
             linear[rounds++] = d - c;
         }
+        cold -= cold > 0;
         if (rounds && (d - started > SECONDS || cli_interrupted()))
             break;
     }
@@ -113,7 +120,9 @@ static int open_bench(struct model_bench *b, const struct cli_args *args)
     struct tcq_session_options options = {.context = PREFILL + DECODE_AT};
     if (options.context > s->positions)
         options.context = s->positions;
-    if (tcq_session_create(b->model, &options, &b->session, &error))
+    const struct tcq_sampler_options likeliest = {0};
+    if (tcq_session_create(b->model, &options, &b->session, &error) ||
+        tcq_sampler_create(&likeliest, s->vocab, &b->sampler, &error))
         return cli_fail(b->path, &error);
     b->prefill = options.context < PREFILL ? options.context : PREFILL;
     size_t wide = s->intermediate > s->hidden ? s->intermediate : s->hidden;
@@ -141,9 +150,12 @@ static int report(const struct model_bench *b, const char *json_path)
     struct rusage usage;
     uint64_t peak = getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
     const uint32_t counts[2] = {1, b->prefill};
-    printf("%s: %s parameters, %s stored, %u threads\n", b->path,
-           cli_count_text((double)info->parameters).s, cli_nbytes_text(info->stored_nbytes).s,
-           tcq_context_threads(b->context));
+    printf("%s: %s parameters, %s stored, ", b->path,
+           cli_count_text((double)info->parameters).s, cli_nbytes_text(info->stored_nbytes).s);
+    if (b->model->device)
+        puts("on the GPU");
+    else
+        printf("%u threads\n", tcq_context_threads(b->context));
     for (size_t i = 0; i < 2; i++)
         printf("%-8s %4u tokens  %9.2f ms  %8.1f tokens/s  linear layers alone %9.2f ms (%.0f %%)\n",
                i ? "prefill" : "decode", counts[i], 1e3 * b->whole[i],
@@ -152,8 +164,8 @@ static int report(const struct model_bench *b, const char *json_path)
     printf("peak memory %s\n", cli_nbytes_text(peak).s);
     if (!json_path)
         return CLI_OK;
-    json_t *json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I}", "model", b->path,
-                             "threads", (json_int_t)tcq_context_threads(b->context),
+    json_t *json = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I}", "model", b->path,
+                             "device", b->model->device ? "cuda" : "cpu", "threads", (json_int_t)tcq_context_threads(b->context),
                              "stored_nbytes", (json_int_t)info->stored_nbytes, "decode_seconds",
                              b->whole[0], "decode_linear_seconds", b->linear[0],
                              "prefill_seconds", b->whole[1], "prefill_linear_seconds",
@@ -182,6 +194,7 @@ int bench_model(const struct cli_args *args, const char *path, const char *json)
     tcq_free(b.x);
     tcq_free(b.y);
     tcq_free(b.scratch);
+    tcq_sampler_destroy(b.sampler);
     tcq_session_destroy(b.session);
     tcq_model_destroy(b.model);
     tcq_context_destroy(b.context);

@@ -466,6 +466,8 @@ static int run(const struct cli_command *self, int argc, char **argv)
         set_defaults(o);
         code = cli_parse(self, argc, argv, 0, 0, set_option, o, &args);
     }
+    if (code == CLI_CONTINUE && args.cuda && !o->model)
+        code = cli_usage("--device cuda needs --model");
     if (code == CLI_CONTINUE && o->model) {
         code = bench_model(&args, o->model, o->json);
     } else if (code == CLI_CONTINUE && o->encode) {
@@ -501,6 +503,6 @@ const struct cli_command cmd_bench = {
         "can do the three operations that these take; x C: over plain C; Mw/s: all threads,\n"
         "by the clock; scaling: that over threads times one thread by the clock.",
     .options = option_list,
-    .common = CLI_THREADS | CLI_CPU,
+    .common = CLI_THREADS | CLI_CPU | CLI_DEVICE,
     .run = run,
 };
