@@ -57,7 +57,8 @@ static void every_instruction_set_gives_the_golden_bytes(void **state)
             continue;
         }
         for (uint32_t threads = 1; threads <= 3; threads += 2) {
-            setting = (struct tcq_context_options){threads, true, flags[i]};
+            setting = (struct tcq_context_options){
+                .threads = threads, .limit_cpu = true, .cpu_flags = flags[i]};
             golden_run("encoded_", reproduce);
         }
     }

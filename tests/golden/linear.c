@@ -12,7 +12,8 @@ static struct tcq_context *context;
 
 static void run_with(uint32_t cpu_flags, const char *prefix, void (*check)(const struct golden *))
 {
-    struct tcq_context_options options = {2, true, cpu_flags};
+    struct tcq_context_options options = {
+        .threads = 2, .limit_cpu = true, .cpu_flags = cpu_flags};
     assert_int_equal(tcq_context_create(&options, &context, NULL), TCQ_OK);
     golden_run(prefix, check);
     tcq_context_destroy(context);
