@@ -172,9 +172,9 @@ void tcq_session_destroy(struct tcq_session *session)
         return;
     if (session->on_device)
         session->model->device->close(session);
-    void *buffers[] = {session->logits, session->keys,    session->values, session->x,       session->h,
-                       session->shared,  session->cosines, session->sines,  session->scratch,
-                       session->attention};
+    void *buffers[] = {session->keys,    session->values, session->x,     session->h,
+                       session->shared,  session->cosines, session->sines, session->scratch,
+                       session->attention, session->logits};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         tcq_free(buffers[i]);
     tcq_free(session);
