@@ -35,7 +35,7 @@ def encoder_speed(options):
 
 def quantize(options, source, out, *more):
     return [COMMAND, "quantize", source, "-o", out, "--bits", str(options.bits), "--L", str(options.L),
-            "--threads", str(options.threads), "--quiet", "--shard-size", "300MiB", *more]
+            "--threads", str(options.threads), "--quiet", "--shard-size", "100MiB", *more]
 
 
 def pack_undisturbed(options, source, out):
@@ -55,21 +55,29 @@ def pack_undisturbed(options, source, out):
     return time.monotonic() - start, anonymous / 1024
 
 
-def pack_killed(options, source, out, seconds):
+def tensors_done(out):
+    """Lines of the lists of finished tensors; a shard without a list is whole."""
+    partial = out.with_name(out.name + ".partial")
+    lists = list(partial.glob("*.done"))
+    return len(list(partial.glob("*.safetensors"))), sum(path.read_bytes().count(b"\n") for path in lists)
+
+
+def pack_killed(options, source, out):
     """The same in a run that is killed at random moments and resumed; the number of kills that hit."""
     hits = 0
     for _ in range(options.kills):
         process = subprocess.Popen(quantize(options, source, out, "--resume"))
-        try:
-            process.wait(timeout=random.uniform(0.02, 1.6 / (options.kills + 1)) * seconds)
-            break
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            hits += 1
-            assert not out.exists(), "a killed run left a folder under its final name"
-    if not out.exists():
-        subprocess.run(quantize(options, source, out, "--resume"), check=True)
+        before, wanted = tensors_done(out), random.randrange(1, 8)
+        while process.poll() is None:
+            now = tensors_done(out)
+            if now[0] > before[0] or now[1] >= before[1] + wanted:
+                time.sleep(random.uniform(0, 0.2))
+                process.kill()
+                hits += process.wait() != 0
+                break
+            time.sleep(0.005)
+        assert not out.exists(), "a killed run left a folder under its final name"
+    subprocess.run(quantize(options, source, out, "--resume"), check=True)
     return hits
 
 
@@ -97,7 +105,7 @@ def main():
     parser.add_argument("--L", type=int, default=10)
     parser.add_argument("--bits", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--at", default=None, help="folder for some GiB of temporary files")
     options = parser.parse_args()
@@ -118,7 +126,7 @@ def main():
         print(f"undisturbed: {seconds:.1f} s, {speed / 1e6:.2f} Mw/s; encoder alone {before / 1e6:.2f} "
               f"before, {after / 1e6:.2f} after; share {2 * speed / (before + after):.3f}; "
               f"memory {anonymous:.0f} MiB", flush=True)
-        hits = pack_killed(options, source, resumed, seconds)
+        hits = pack_killed(options, source, resumed)
         print(f"killed {hits} times and resumed: {compare(whole, resumed)} files, the same bytes")
     finally:
         shutil.rmtree(at, ignore_errors=True)
