@@ -380,6 +380,16 @@ static enum tcq_status check_forward(const struct tcq_session *s, const uint32_t
     return TCQ_OK;
 }
 
+/* Positions of the next batch of a call of `count` tokens, `left` of them to go. */
+static size_t next_batch(const struct tcq_session *session, size_t count, size_t left)
+{
+    const struct tcq_model_device *device = session->model->device;
+    size_t m = session->batch;
+    if (device && count <= device->exact_tokens && m > device->exact_batch)
+        m = device->exact_batch;
+    return left < m ? left : m;
+}
+
 static enum tcq_status forward(struct tcq_session *session, const uint32_t *tokens, size_t count,
                                enum tcq_logits which, float *logits, struct tcq_error *error)
 {
@@ -388,7 +398,7 @@ static enum tcq_status forward(struct tcq_session *session, const uint32_t *toke
     enum tcq_status status = check_forward(session, tokens, count, error);
     uint32_t start = session->position;
     for (size_t done = 0; done < count && !status;) {
-        size_t m = count - done < session->batch ? count - done : session->batch;
+        size_t m = next_batch(session, count, count - done);
         bool last = done + m == count;
         status = run_batch(session, tokens + done, m, error);
         if (!status && which == TCQ_LOGITS_ALL)

@@ -136,6 +136,16 @@ __device__ __forceinline__ void score_tile(float (&s)[4][4], const warp_rows<DIM
     }
 }
 
+/* One tile of values, asked for before the weights are known. */
+template <int DIM>
+__device__ __forceinline__ void load_values(uint4 (&v)[DIM / 8], const uint16_t *values, uint32_t g,
+                                            uint32_t t)
+{
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++)
+        v[n] = *(const uint4 *)(values + (n * 8 + g) * GPU_TILE + 8 * t);
+}
+
 /* Scores to weights, with the running maximum; out and sum are brought to it. */
 template <int DIM>
 __device__ __forceinline__ void weigh_tile(float (&s)[4][4], warp_rows<DIM> &r, uint32_t position0,
@@ -178,7 +188,7 @@ __device__ __forceinline__ void weigh_tile(float (&s)[4][4], warp_rows<DIM> &r, 
 
 template <int DIM>
 __device__ __forceinline__ void mix_tile(warp_rows<DIM> &r, const float (&s)[4][4],
-                                         const uint16_t *values, uint32_t g, uint32_t t)
+                                         const uint4 (&v)[DIM / 8])
 {
     uint32_t high[2][4], low[2][4];
 #pragma unroll
@@ -189,16 +199,15 @@ __device__ __forceinline__ void mix_tile(warp_rows<DIM> &r, const float (&s)[4][
                   s[j][2 * half + 1]);
 #pragma unroll
     for (int n = 0; n < DIM / 8; n++) {
-        const uint4 v = *(const uint4 *)(values + (n * 8 + g) * GPU_TILE + 8 * t);
-        mma(r.out[n], high[0], v.x, v.y);
-        mma(r.out[n], low[0], v.x, v.y);
-        mma(r.out[n], high[1], v.z, v.w);
-        mma(r.out[n], low[1], v.z, v.w);
+        mma(r.out[n], high[0], v[n].x, v[n].y);
+        mma(r.out[n], low[0], v[n].x, v[n].y);
+        mma(r.out[n], high[1], v[n].z, v[n].w);
+        mma(r.out[n], low[1], v[n].z, v[n].w);
     }
 }
 
 /* A block's result: rows of DIM sums, and the maximum and sum of each. */
-template <int DIM> struct block_rows {
+template <int DIM> struct alignas(16) block_rows {
     float out[GPU_ROWS][DIM], most[GPU_ROWS], sum[GPU_ROWS];
 };
 
@@ -296,8 +305,9 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ gpu_a
     __shared__ block_rows<DIM> all;
     __shared__ float most[kWarps][GPU_ROWS];
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    start_overlapped();
+    let_next_start();
     const block_work w = work_of(p);
+    wait_for_others();
     if (blockIdx.z >= w.used)
         return;
     warp_rows<DIM> r;
@@ -307,9 +317,11 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ gpu_a
     for (uint32_t tile = w.tile_begin + threadIdx.x / 32; tile < w.tile_end; tile += kWarps) {
         float s[4][4];
         const size_t at = (size_t)tile * GPU_TILE * DIM;
+        uint4 v[DIM / 8];
         score_tile<DIM>(s, r, keys + at, g, t);
+        load_values<DIM>(v, values + at, g, t);
         weigh_tile<DIM>(s, r, tile * GPU_TILE, t);
-        mix_tile<DIM>(r, s, values + at, g, t);
+        mix_tile<DIM>(r, s, v);
     }
     merge_warps<DIM>(all, most, r, g, t);
     if (w.used > 1) {

@@ -27,9 +27,16 @@ static enum tcq_status available(void *device, size_t *nbytes, struct tcq_error 
     return gpu_status(cudaMemGetInfo(nbytes, &all), "asking for the GPU's memory", error);
 }
 
+/* 32 vectors are what the products on integer weights take.  Expanding weights to
+ * bf16 for all tokens at once is faster from about 64 tokens on, twice as fast at
+ * 128 (docs/kernels-cuda.md); up to there a few milliseconds buy logits near the CPU's. */
+enum { EXACT_BATCH = 32, EXACT_TOKENS = 128 };
+
 const struct tcq_device_table *tcq_device_cuda(void)
 {
     static const struct tcq_model_device model = {
+        .exact_batch = EXACT_BATCH,
+        .exact_tokens = EXACT_TOKENS,
         .available = available,
         .load = gpu_model_load,
         .unload = gpu_model_unload,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launching with the start overlapped with the end of the kernel before: every
- * kernel here begins with start_overlapped(), before which it touches no memory.
+ * Launching with the start overlapped with the end of the kernel before: until
+ * wait_for_others() a kernel reads only what no kernel of the pass writes: weights,
+ * tables, and the position, which a copy has set before the first of them.
  */
 #ifndef TCQ_MODEL_CUDA_LAUNCH_CUH
 #define TCQ_MODEL_CUDA_LAUNCH_CUH
@@ -9,12 +10,22 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-__device__ __forceinline__ void start_overlapped()
+__device__ __forceinline__ void let_next_start()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void wait_for_others()
+{
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+__device__ __forceinline__ void start_overlapped()
+{
+    let_next_start();
+    wait_for_others();
 }
 
 __device__ __forceinline__ float warp_sum(float v)

@@ -15,24 +15,56 @@ constexpr uint32_t kNormThreads = 512, kThreads = 256;
 
 /* ---- norms ---------------------------------------------------------------------- */
 
+/* A thread's elements stay in registers, all of them asked for before the first is
+ * used: with one block a vector the time is that of a few trips to memory. */
+constexpr int kNormKept = 8;
+
+struct norm_rows {
+    float *x, *h;
+    const float *t, *bias, *weight;
+};
+
+/* Elements first + j * kNormThreads of a row; returns the sum of their squares. */
+__device__ __forceinline__ float add_kept(float (&v)[kNormKept], const norm_rows &r, uint32_t first,
+                                          uint32_t n)
+{
+    float t[kNormKept], bias[kNormKept], sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kNormKept; j++) {
+        const uint32_t i = first + j * kNormThreads;
+        v[j] = i < n ? r.x[i] : 0.0f;
+        t[j] = r.t && i < n ? r.t[i] : 0.0f;
+        bias[j] = r.bias && i < n ? r.bias[i] : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kNormKept; j++) {
+        const uint32_t i = first + j * kNormThreads;
+        v[j] += t[j] + bias[j];
+        if (r.t && i < n)
+            r.x[i] = v[j];
+        sum = fmaf(v[j], v[j], sum);
+    }
+    return sum;
+}
+
 __global__ void __launch_bounds__(kNormThreads) norm(const __grid_constant__ gpu_norm p)
 {
     __shared__ float sums[kNormThreads / 32];
-    const uint32_t lane = threadIdx.x % 32;
-    float *x = p.x + (size_t)blockIdx.x * p.n;
-    float *h = p.h + (size_t)blockIdx.x * p.n;
-    const float *t = p.t + (size_t)blockIdx.x * p.n;
-    float sum = 0.0f;
-    start_overlapped();
-    for (uint32_t i = threadIdx.x; i < p.n; i += kNormThreads) {
-        float v = x[i];
-        if (p.t) {
-            v += p.bias ? t[i] + p.bias[i] : t[i];
-            x[i] = v;
-        }
-        sum = fmaf(v, v, sum);
+    const uint32_t lane = threadIdx.x % 32, kept = kNormKept * kNormThreads;
+    const size_t at = (size_t)blockIdx.x * p.n;
+    const norm_rows r = {p.x + at, p.h + at, p.t ? p.t + at : nullptr, p.bias, p.weight};
+    float v[kNormKept], weight[kNormKept], more[kNormKept];
+    let_next_start();
+#pragma unroll
+    for (int j = 0; j < kNormKept; j++) {
+        const uint32_t i = threadIdx.x + j * kNormThreads;
+        weight[j] = r.weight && i < p.n ? r.weight[i] : 0.0f;
     }
-    if (!p.weight)
+    wait_for_others();
+    float sum = add_kept(v, r, threadIdx.x, p.n);
+    for (uint32_t i = kept; i < p.n; i += kept)
+        sum += add_kept(more, r, i + threadIdx.x, p.n);
+    if (!r.weight)
         return;
     sum = warp_sum(sum);
     if (lane == 0)
@@ -40,8 +72,12 @@ __global__ void __launch_bounds__(kNormThreads) norm(const __grid_constant__ gpu
     __syncthreads();
     sum = warp_sum(lane < kNormThreads / 32 ? sums[lane] : 0.0f);
     const float factor = 1.0f / sqrtf(sum / (float)p.n + p.epsilon);
-    for (uint32_t i = threadIdx.x; i < p.n; i += kNormThreads)
-        h[i] = x[i] * factor * p.weight[i];
+#pragma unroll
+    for (int j = 0; j < kNormKept; j++)
+        if (threadIdx.x + j * kNormThreads < p.n)
+            r.h[threadIdx.x + j * kNormThreads] = v[j] * factor * weight[j];
+    for (uint32_t i = kept + threadIdx.x; i < p.n; i += kNormThreads)
+        r.h[i] = r.x[i] * factor * r.weight[i];
 }
 
 /* ---- SwiGLU ----------------------------------------------------------------------- */
@@ -77,25 +113,36 @@ __global__ void __launch_bounds__(kRopeWarps * 32) rope(const __grid_constant__ 
     const uint32_t lane = threadIdx.x % 32, head = blockIdx.x * kRopeWarps + threadIdx.x / 32;
     const uint32_t dim = p.head_dim, half = dim / 2;
     const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads;
-    start_overlapped();
-    if (head >= p.heads + 2 * p.kv_heads)
+    let_next_start();
+    if (head >= p.heads + 2 * p.kv_heads) {
+        wait_for_others();
         return;
+    }
     const uint32_t position = (p.d_position ? *p.d_position : p.position) + blockIdx.y;
     float *from = p.qkv + blockIdx.y * p.stride + (size_t)head * dim;
     const float *bias = p.bias ? p.bias + (size_t)head * dim : nullptr;
     const float *weight = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
-    float a[kPairs], b[kPairs], sum = 0.0f;
+    const float *cosines = p.cosines + (size_t)position * half;
+    const float *sines = p.sines + (size_t)position * half;
+    float a[kPairs], b[kPairs], c[kPairs], s[kPairs], wa[kPairs], wb[kPairs], sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kPairs; j++) {
         const uint32_t i = lane + 32 * j;
-        a[j] = b[j] = 0.0f;
+        const bool in = i < half;
+        c[j] = in ? cosines[i] : 0.0f;
+        s[j] = in ? sines[i] : 0.0f;
+        wa[j] = in && weight ? weight[i] : 0.0f;
+        wb[j] = in && weight ? weight[i + half] : 0.0f;
+        a[j] = in && bias ? bias[i] : 0.0f;
+        b[j] = in && bias ? bias[i + half] : 0.0f;
+    }
+    wait_for_others();
+#pragma unroll
+    for (int j = 0; j < kPairs; j++) {
+        const uint32_t i = lane + 32 * j;
         if (i < half) {
-            a[j] = from[i];
-            b[j] = from[i + half];
-            if (bias) {
-                a[j] += bias[i];
-                b[j] += bias[i + half];
-            }
+            a[j] += from[i];
+            b[j] += from[i + half];
         }
         sum = fmaf(a[j], a[j], sum);
         sum = fmaf(b[j], b[j], sum);
@@ -117,12 +164,10 @@ __global__ void __launch_bounds__(kRopeWarps * 32) rope(const __grid_constant__ 
             continue;
         }
         if (weight) {
-            a[j] = a[j] * factor * weight[i];
-            b[j] = b[j] * factor * weight[i + half];
+            a[j] = a[j] * factor * wa[j];
+            b[j] = b[j] * factor * wb[j];
         }
-        const float c = p.cosines[(size_t)position * half + i];
-        const float s = p.sines[(size_t)position * half + i];
-        const float turned_a = a[j] * c - b[j] * s, turned_b = b[j] * c + a[j] * s;
+        const float turned_a = a[j] * c[j] - b[j] * s[j], turned_b = b[j] * c[j] + a[j] * s[j];
         if (is_q) {
             from[i] = turned_a;
             from[i + half] = turned_b;
