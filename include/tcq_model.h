@@ -124,7 +124,7 @@ TCQ_API enum tcq_status tcq_chat_encode(const struct tcq_tokenizer *tokenizer,
 /* ------------------------------------------------------------------------ */
 
 /* The weights of a model.  Files stay mapped and weights are used where they
- * lie; only what no product can use as it is (GGUF's blocks, norms) is copied. */
+ * lie, a few rows of GGUF's blocks decoded at a time; norms and biases are copied. */
 struct tcq_model;
 
 struct tcq_model_options {

@@ -17,8 +17,7 @@ struct tcq_model_device {
     /* Device memory that is free. */
     enum tcq_status (*available)(void *device, size_t *nbytes, struct tcq_error *error);
 
-    /* Copies a loaded model's weights to the device: model->on_device.  What the
-     * model converted for itself on the host is freed. */
+    /* Copies a loaded model's weights to the device: model->on_device. */
     enum tcq_status (*load)(struct tcq_model *model, struct tcq_error *error);
     void (*unload)(struct tcq_model *model);
 

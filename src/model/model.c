@@ -43,7 +43,7 @@ static void account(struct tcq_model *model, const struct tcq_weight *weight)
     info->owned_nbytes += weight->owned_nbytes;
     info->packed_modules += weight->kind == TCQ_WEIGHT_PACKED;
     info->affine_modules += weight->kind == TCQ_WEIGHT_AFFINE;
-    info->dense_modules += weight->kind == TCQ_WEIGHT_DENSE;
+    info->dense_modules += weight->kind == TCQ_WEIGHT_DENSE || weight->kind == TCQ_WEIGHT_ROWS;
     if (weight->kind == TCQ_WEIGHT_PACKED)
         info->packed_bits += (double)weight->stored_nbytes * 8;
     model->scratch = scratch > model->scratch ? scratch : model->scratch;
@@ -167,12 +167,13 @@ static void finish_info(struct tcq_model *model)
     info->parameters += s->hidden;
 }
 
-size_t tcq_model_weights_nbytes(const struct tcq_source *source)
+size_t tcq_model_weights_nbytes(const struct tcq_source *source, bool device)
 {
     size_t needed = 0;
     for (size_t i = 0; i < tcq_source_count(source); i++) {
         const struct tcq_source_tensor *tensor = tcq_source_get(source, i);
-        needed += tensor->dtype == TCQ_DTYPE_COUNT ? tensor->count * sizeof(float) : tensor->nbytes;
+        bool widened = device && tensor->dtype == TCQ_DTYPE_COUNT;
+        needed += widened ? tensor->count * sizeof(float) : tensor->nbytes;
     }
     return needed;
 }
@@ -189,8 +190,7 @@ enum tcq_status tcq_memory_check(size_t needed, size_t available, const char *wh
                          have, where, need - have);
 }
 
-/* What loading will allocate: tensors that are converted.  Mapped ones need no
- * memory of their own, but are slow without it, so they count as well.  A device
+/* Mapped weights need no memory of their own, but are slow without it.  A device
  * holds all of them. */
 static enum tcq_status check_memory(const struct tcq_model *model, struct tcq_error *error)
 {
@@ -201,7 +201,8 @@ static enum tcq_status check_memory(const struct tcq_model *model, struct tcq_er
         if (status)
             return status;
     }
-    return tcq_memory_check(tcq_model_weights_nbytes(model->source), available, "the weights need",
+    return tcq_memory_check(tcq_model_weights_nbytes(model->source, model->device != NULL),
+                            available, "the weights need",
                             model->device ? "GPU memory" : "memory", error);
 }
 

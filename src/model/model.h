@@ -57,8 +57,9 @@ static inline const struct tcq_weight *tcq_model_head(const struct tcq_model *mo
     return model->settings.tied ? &model->embedding : &model->separate_head;
 }
 
-/* Bytes of all weights once they are loaded: as stored, GGUF's blocks as float32. */
-size_t tcq_model_weights_nbytes(const struct tcq_source *source);
+/* Bytes of all weights: as stored, which is how the CPU uses them, or with what has
+ * no form of its own on a device (GGUF's blocks) in float32. */
+size_t tcq_model_weights_nbytes(const struct tcq_source *source, bool device);
 /* MEMORY where needed exceeds available: "WHAT 9 MiB, and 2 MiB of WHERE are free:
  * 7 MiB too little". */
 enum tcq_status tcq_memory_check(size_t needed, size_t available, const char *what,

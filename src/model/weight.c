@@ -18,7 +18,7 @@
 
 /* Rows of weights that one task takes: enough to be worth handing out, few
  * enough that threads end together. */
-enum { TASK_ROWS = 32, NAME_NBYTES = 256, AFFINE_ROWS = 4 };
+enum { TASK_ROWS = 32, NAME_NBYTES = 256, DECODED_ROWS = 4 };
 
 /* ------------------------------------------------------------------------ */
 /* Loading                                                                   */
@@ -65,14 +65,11 @@ static enum tcq_status load_dense(struct tcq_weight *weight, const struct tcq_we
         return weight->dense ? TCQ_OK
                              : tcq_error_memory(error, tensor->nbytes, "an unaligned tensor");
     }
-    size_t count = (size_t)weight->out * weight->in;
-    weight->owned_nbytes = count * sizeof(float);
-    weight->owned = tcq_alloc(count, sizeof(float));
-    if (!weight->owned)
-        return tcq_error_memory(error, weight->owned_nbytes, tensor->name);
+    weight->kind = TCQ_WEIGHT_ROWS;
     weight->dtype = TCQ_DTYPE_F32;
-    weight->dense = weight->owned;
-    return tcq_source_read_f32(loader->source, weight->owned, tensor, 0, weight->out, error);
+    weight->source = loader->source;
+    weight->rows = tensor;
+    return tcq_source_read_f32(loader->source, NULL, tensor, 0, 0, error); /* of a known type? */
 }
 
 static enum tcq_status load_packed(struct tcq_weight *weight,
@@ -227,7 +224,6 @@ enum tcq_status tcq_weight_load(struct tcq_weight *weight, const struct tcq_weig
 void tcq_weight_free(struct tcq_weight *weight)
 {
     tcq_linear_destroy(weight->linear);
-    tcq_free(weight->owned);
     tcq_free(weight->bias);
     *weight = (struct tcq_weight){0};
 }
@@ -274,13 +270,14 @@ struct product {
     float *scratch;
 };
 
-static void affine_rows(const struct product *p, float *scratch, size_t begin, size_t end)
+/* Rows that are decoded as they are needed.  Reading them cannot fail: type and
+ * range were looked at when the module was loaded. */
+static void decoded_rows(const struct product *p, float *scratch, size_t begin, size_t end)
 {
     const struct tcq_weight *w = p->weight;
-    for (size_t r = begin; r < end; r += AFFINE_ROWS) {
-        size_t count = end - r < AFFINE_ROWS ? end - r : AFFINE_ROWS;
-        for (size_t i = 0; i < count; i++)
-            tcq_affine_row(scratch + i * w->in, &w->affine, w->in, (uint32_t)(r + i));
+    for (size_t r = begin; r < end; r += DECODED_ROWS) {
+        size_t count = end - r < DECODED_ROWS ? end - r : DECODED_ROWS;
+        tcq_weight_read(w, scratch, (uint32_t)r, (uint32_t)count, NULL);
         p->math->product(p->y + r, w->out, scratch, TCQ_DTYPE_F32, w->in, count, p->x, w->in, p->m,
                          NULL);
     }
@@ -292,8 +289,8 @@ static void product_task(void *argument, size_t thread, size_t item)
     const struct tcq_weight *w = p->weight;
     size_t begin = item * TASK_ROWS, end = begin + TASK_ROWS < w->out ? begin + TASK_ROWS : w->out;
     float *scratch = p->scratch + thread * tcq_weight_scratch(w);
-    if (w->kind == TCQ_WEIGHT_AFFINE) {
-        affine_rows(p, scratch, begin, end);
+    if (w->kind == TCQ_WEIGHT_AFFINE || w->kind == TCQ_WEIGHT_ROWS) {
+        decoded_rows(p, scratch, begin, end);
     } else {
         size_t row_nbytes = w->in * tcq_dtype_nbytes(w->dtype);
         p->math->product(p->y + begin, w->out, (const char *)w->dense + begin * row_nbytes,
@@ -323,19 +320,27 @@ enum tcq_status tcq_weight_forward(const struct tcq_weight *weight, struct tcq_c
     return TCQ_OK;
 }
 
+enum tcq_status tcq_weight_read(const struct tcq_weight *weight, float *dst, uint32_t row_first,
+                                uint32_t row_count, struct tcq_error *error)
+{
+    size_t in = weight->in;
+    if (weight->kind == TCQ_WEIGHT_ROWS)
+        return tcq_source_read_f32(weight->source, dst, weight->rows, row_first, row_count, error);
+    for (uint32_t i = 0; i < row_count && weight->kind == TCQ_WEIGHT_AFFINE; i++)
+        tcq_affine_row(dst + i * in, &weight->affine, weight->in, row_first + i);
+    if (weight->kind == TCQ_WEIGHT_AFFINE)
+        return TCQ_OK;
+    size_t row_nbytes = in * tcq_dtype_nbytes(weight->dtype);
+    return tcq_convert_to_f32(dst, (const char *)weight->dense + row_first * row_nbytes,
+                              weight->dtype, row_count * in);
+}
+
 enum tcq_status tcq_weight_row(const struct tcq_weight *weight, float *dst, uint32_t row,
                                struct tcq_error *error)
 {
-    enum tcq_status status = TCQ_OK;
-    if (weight->kind == TCQ_WEIGHT_PACKED)
-        status = tcq_decode_row(dst, TCQ_DTYPE_F32, &weight->packed, row);
-    else if (weight->kind == TCQ_WEIGHT_AFFINE)
-        tcq_affine_row(dst, &weight->affine, weight->in, row);
-    else
-        status = tcq_convert_to_f32(dst,
-                                    (const char *)weight->dense + (size_t)row * weight->in *
-                                                                      tcq_dtype_nbytes(weight->dtype),
-                                    weight->dtype, weight->in);
+    enum tcq_status status = weight->kind == TCQ_WEIGHT_PACKED
+                                 ? tcq_decode_row(dst, TCQ_DTYPE_F32, &weight->packed, row)
+                                 : tcq_weight_read(weight, dst, row, 1, NULL);
     return status ? tcq_error_set(error, status, "the embedding of token %u: %s", row,
                                   tcq_status_string(status))
                   : TCQ_OK;

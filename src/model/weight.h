@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One linear module of a model, in whichever form the files have it: packed by
- * a trellis, MLX's affine groups, or dense.
+ * a trellis, MLX's affine groups, dense, or rows of GGUF's blocks.
  */
 #ifndef TCQ_MODEL_WEIGHT_H
 #define TCQ_MODEL_WEIGHT_H
@@ -11,7 +11,12 @@
 #include "model/math.h"
 #include "tcq.h"
 
-enum tcq_weight_kind { TCQ_WEIGHT_DENSE = 0, TCQ_WEIGHT_PACKED, TCQ_WEIGHT_AFFINE };
+enum tcq_weight_kind {
+    TCQ_WEIGHT_DENSE = 0,
+    TCQ_WEIGHT_PACKED,
+    TCQ_WEIGHT_AFFINE,
+    TCQ_WEIGHT_ROWS /* what the source reads as float32 rows: GGUF's blocks */
+};
 
 /* w = q * scale + bias for groups of `group` columns; q are `bits` wide, packed
  * from the low end of little-endian words without gaps. */
@@ -28,10 +33,11 @@ struct tcq_weight {
     uint32_t out, in;
     const void *dense;       /* [out, in] */
     enum tcq_dtype dtype;    /* of dense */
-    void *owned;             /* where dense is a converted copy */
     struct tcq_tensor packed;
     struct tcq_linear *linear;
     struct tcq_affine affine;
+    const struct tcq_source *source; /* of ROWS */
+    const struct tcq_source_tensor *rows;
     float *bias;             /* [out], or NULL */
     size_t stored_nbytes;    /* in the files, mapped */
     size_t owned_nbytes;     /* allocated beside that */
@@ -66,6 +72,10 @@ size_t tcq_weight_scratch(const struct tcq_weight *weight);
 /* Row `row` as float32: an embedding. */
 enum tcq_status tcq_weight_row(const struct tcq_weight *weight, float *dst, uint32_t row,
                                struct tcq_error *error);
+
+/* Rows as float32 of a weight that is not packed. */
+enum tcq_status tcq_weight_read(const struct tcq_weight *weight, float *dst, uint32_t row_first,
+                                uint32_t row_count, struct tcq_error *error);
 
 /* One row of affine weights. */
 void tcq_affine_row(float *dst, const struct tcq_affine *affine, uint32_t in, uint32_t row);

@@ -61,10 +61,13 @@ class Peak(Case):
         self.good("synth", "--shape", shape, "-o", model, *arguments)
         if tokenizer:
             (model / "tokenizer.json").write_text(tokenizer)
+        self.within(model, " ".join([shape, *map(str, run)]), unread=unread, run=run)
+
+    def within(self, model, name, unread=0, run=()):
         report, resident = self.peak(model, *run)
         weights = (model / "model.safetensors").stat().st_size - unread
         beside = resident - weights - report["cache_nbytes"]
-        print(f"{shape} {' '.join(map(str, run))}: {beside / 2**20:.1f} MiB beside "
+        print(f"{name}: {beside / 2**20:.1f} MiB beside "
               f"{weights / 2**20:.1f} of weights and {report['cache_nbytes'] / 2**20:.1f} of cache")
         self.assertGreater(report["prompt_tokens"], PROMPT_TOKENS // 3)
         self.assertLess(beside, ROOM)
@@ -74,6 +77,14 @@ class Peak(Case):
     def test_small(self):
         self.check("smollm2-135m", "--layers", 4)
         self.check("smollm2-135m", "--layers", 4, "--force", run=["--int8", "--temperature", 1])
+
+    def test_16_bits(self):
+        packed = self.at / "packed"
+        self.good("synth", "--shape", "smollm2-135m", "--layers", 4, "-o", packed)
+        for dtype in ("bf16", "f16"):
+            model = self.at / dtype
+            self.good("dequantize", packed, "-o", model, "--dtype", dtype)
+            self.within(model, dtype)
 
     def test_large_vocabulary(self):
         self.check("qwen3-0.6b", "--layers", 3, tokenizer=large_tokenizer(151643))

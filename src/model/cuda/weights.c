@@ -86,6 +86,24 @@ static struct gpu_weight place_packed(struct placing *p, const struct tcq_weight
     return out;
 }
 
+/* Rows that the CPU decodes as it needs them are float32 on the GPU. */
+static void *place_rows(struct placing *p, const struct tcq_weight *w)
+{
+    enum { ROWS = 64 };
+    char *to = place(p, NULL, 0);
+    float *chunk = to ? tcq_alloc((size_t)ROWS * w->in, sizeof *chunk) : NULL;
+    if (to && !chunk && p->status == TCQ_OK)
+        p->status = tcq_error_memory(p->error, (size_t)ROWS * w->in * sizeof *chunk, "rows");
+    for (uint32_t row = 0; row < w->out; row += ROWS) {
+        uint32_t count = w->out - row < ROWS ? w->out - row : ROWS;
+        if (to && p->status == TCQ_OK)
+            p->status = tcq_weight_read(w, chunk, row, count, p->error);
+        place_next(p, chunk, (size_t)count * w->in * sizeof *chunk);
+    }
+    tcq_free(chunk);
+    return to;
+}
+
 static struct gpu_weight place_weight(struct placing *p, const struct tcq_weight *w)
 {
     if (w->kind == TCQ_WEIGHT_PACKED)
@@ -96,7 +114,9 @@ static struct gpu_weight place_weight(struct placing *p, const struct tcq_weight
     out.form = w->dtype == TCQ_DTYPE_F32   ? GPU_F32
                : w->dtype == TCQ_DTYPE_F16 ? GPU_F16
                                            : GPU_BF16;
-    out.data = place(p, w->dense, (size_t)w->out * w->in * tcq_dtype_nbytes(w->dtype));
+    out.data = w->kind == TCQ_WEIGHT_ROWS
+                   ? place_rows(p, w)
+                   : place(p, w->dense, (size_t)w->out * w->in * tcq_dtype_nbytes(w->dtype));
     return out;
 }
 
@@ -179,25 +199,6 @@ enum tcq_status gpu_status(cudaError_t code, const char *what, struct tcq_error 
     return tcq_error_set(error, status, "%s: %s", what, cudaGetErrorString(code));
 }
 
-static void free_converted(struct tcq_weight *w)
-{
-    tcq_free(w->owned);
-    w->owned = NULL;
-    w->dense = w->owned_nbytes ? NULL : w->dense;
-}
-
-static void free_host_copies(struct tcq_model *model)
-{
-    free_converted(&model->embedding);
-    free_converted(&model->separate_head);
-    for (uint32_t i = 0; i < model->settings.layers; i++) {
-        struct tcq_layer *l = &model->layers[i];
-        struct tcq_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof weights / sizeof *weights; j++)
-            free_converted(weights[j]);
-    }
-}
-
 static enum tcq_status load(struct tcq_model *model, struct gpu_model *gpu,
                             struct tcq_error *error)
 {
@@ -236,10 +237,7 @@ enum tcq_status gpu_model_load(struct tcq_model *model, struct tcq_error *error)
         return tcq_error_memory(error, sizeof *gpu, "a model on the GPU");
     model->on_device = gpu;
     gpu->cuda = tcq_context_device(model->context);
-    enum tcq_status status = load(model, gpu, error);
-    if (!status)
-        free_host_copies(model);
-    return status; /* what is half made, the model's own end frees */
+    return load(model, gpu, error); /* what is half made, the model's own end frees */
 }
 
 void gpu_model_unload(struct tcq_model *model)
