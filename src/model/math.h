@@ -48,13 +48,19 @@ struct tcq_math {
      * their sum, which is returned. */
     float (*softmax)(float *scores, size_t count, float scale);
 
-    /* out[i] = sum over p in [first, end) of weights[i][p] * value[p] for i < n;
-     * out rows have tcq_round_lanes(head_dim) elements. */
+    /* out[i] += weights[i][p] * value[p] for p from first to end - 1, one after the
+     * other, and i < n; out rows have tcq_round_lanes(head_dim) elements. */
     void (*mix)(float *out, const float *weights, size_t stride, size_t n,
                 const struct tcq_cache_view *cache, size_t first, size_t end);
 
     /* out = x / sqrt(mean(x^2) + epsilon) * weight; out may be x. */
     void (*norm)(float *out, const float *x, const float *weight, size_t n, float epsilon);
+
+    /* Components i and i + half of a head turn together by angle i. */
+    void (*rotate)(float *head, const float *cosines, const float *sines, size_t half);
+
+    /* dst = src as binary16, rounded to nearest. */
+    void (*narrow)(uint16_t *dst, const float *src, size_t n);
 
     /* mid = gate / (1 + exp(-gate)) * up; mid may be gate. */
     void (*swiglu)(float *mid, const float *gate, const float *up, size_t n);

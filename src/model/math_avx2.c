@@ -37,6 +37,11 @@ static inline v16 v_load_bf16(const uint16_t *p)
 {
     return (v16){widen_bf16(load8(p)), widen_bf16(load8(p + 8))};
 }
+static inline void v_store_f16(uint16_t *p, v16 v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT));
+}
 static inline void v_store(float *p, v16 v)
 {
     _mm256_storeu_ps(p, v.a);

@@ -31,6 +31,10 @@ static inline v16 v_load_bf16(const uint16_t *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load16(p)), 16));
 }
+static inline void v_store_f16(uint16_t *p, v16 v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 static inline void v_store(float *p, v16 v)
 {
     _mm512_storeu_ps(p, v);

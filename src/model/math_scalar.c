@@ -39,6 +39,11 @@ static inline v16 v_load_bf16(const uint16_t *p)
 {
     LANES(tcq_bf16_to_f32(p[i]));
 }
+static inline void v_store_f16(uint16_t *p, v16 v)
+{
+    for (int i = 0; i < 16; i++)
+        p[i] = tcq_f16_from_f32(v.lane[i]);
+}
 static inline void v_store(float *p, v16 v)
 {
     memcpy(p, v.lane, sizeof v.lane);

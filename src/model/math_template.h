@@ -168,6 +168,14 @@ scores_of(float *scores, size_t stride, const float *q, size_t q_stride, size_t 
         for (; i + TILE_QUERIES <= n; i += TILE_QUERIES)
             score_tile(out + i * stride, stride, q + i * q_stride, q_stride, cache->keys, at, dim,
                        f32, TILE_QUERIES);
+        /* A query alone waits for each of its sums: what is left goes by as many as
+         * there are. */
+        for (; i + 4 <= n && TILE_QUERIES > 4; i += 4)
+            score_tile(out + i * stride, stride, q + i * q_stride, q_stride, cache->keys, at, dim,
+                       f32, 4);
+        for (; i + 2 <= n && TILE_QUERIES > 2; i += 2)
+            score_tile(out + i * stride, stride, q + i * q_stride, q_stride, cache->keys, at, dim,
+                       f32, 2);
         for (; i < n; i++)
             score_tile(out + i * stride, stride, q + i * q_stride, q_stride, cache->keys, at, dim,
                        f32, 1);
@@ -193,7 +201,7 @@ mix_tile(float *out, size_t padded, const float *weights, size_t stride, const v
     v16 sum[TILE_ROWS][MIX_LANES];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < lanes; j++)
-            sum[i][j] = v_zero();
+            sum[i][j] = v_load(out + (size_t)i * padded + d + (size_t)j * TCQ_LANES);
     for (size_t p = first; p < end; p++)
         for (int j = 0; j < lanes; j++) {
             v16 v = load_cache(values, p * padded + d + (size_t)j * TCQ_LANES, f32);
@@ -224,6 +232,9 @@ mix_of(float *out, const float *weights, size_t stride, size_t n,
     for (; i + TILE_ROWS <= n; i += TILE_ROWS)
         mix_rows(out + i * padded, padded, weights + i * stride, stride, cache->values, first, end,
                  f32, TILE_ROWS);
+    for (; i + 2 <= n && TILE_ROWS > 2; i += 2)
+        mix_rows(out + i * padded, padded, weights + i * stride, stride, cache->values, first, end,
+                 f32, 2);
     for (; i < n; i++)
         mix_rows(out + i * padded, padded, weights + i * stride, stride, cache->values, first, end,
                  f32, 1);
@@ -265,12 +276,25 @@ static inline v16 v_exp(v16 x)
     return v_scale(p, n);
 }
 
+/* The largest; a NaN is passed over, stays in its place and spreads from there. */
+static float largest(const float *scores, size_t count)
+{
+    v16 most = v_set(-INFINITY);
+    size_t p = 0;
+    for (; p + TCQ_LANES <= count; p += TCQ_LANES)
+        most = v_max(v_load(scores + p), most);
+    float lanes[TCQ_LANES], top = -INFINITY;
+    v_store(lanes, most);
+    for (int i = 0; i < TCQ_LANES; i++)
+        top = lanes[i] > top ? lanes[i] : top;
+    for (; p < count; p++)
+        top = scores[p] > top ? scores[p] : top;
+    return top;
+}
+
 static float softmax(float *scores, size_t count, float scale)
 {
-    float most = -INFINITY;
-    for (size_t p = 0; p < count; p++) /* a NaN stays in its place and spreads from there */
-        most = scores[p] > most ? scores[p] : most;
-    v16 sum = v_zero(), top = v_set(-most * scale), by = v_set(scale);
+    v16 sum = v_zero(), top = v_set(-largest(scores, count) * scale), by = v_set(scale);
     size_t p = 0;
     for (; p + TCQ_LANES <= count; p += TCQ_LANES) {
         v16 e = v_exp(v_fma(v_load(scores + p), by, top));
@@ -306,6 +330,35 @@ static void norm(float *out, const float *x, const float *weight, size_t n, floa
         out[i] = x[i] * factor * weight[i];
 }
 
+static void rotate(float *head, const float *cosines, const float *sines, size_t half)
+{
+    float *other = head + half;
+    size_t i = 0;
+    for (; i + TCQ_LANES <= half; i += TCQ_LANES) {
+        v16 a = v_load(head + i), b = v_load(other + i);
+        v16 c = v_load(cosines + i), s = v_load(sines + i);
+        v_store(head + i, v_add(v_mul(a, c), v_mul(v_mul(b, s), v_set(-1.0f))));
+        v_store(other + i, v_add(v_mul(b, c), v_mul(a, s)));
+    }
+    for (; i < half; i++) {
+        float a = head[i], b = other[i];
+        head[i] = a * cosines[i] - b * sines[i];
+        other[i] = b * cosines[i] + a * sines[i];
+    }
+}
+
+static void narrow(uint16_t *dst, const float *src, size_t n)
+{
+    size_t i = 0;
+    for (; i + TCQ_LANES <= n; i += TCQ_LANES)
+        v_store_f16(dst + i, v_load(src + i));
+    if (i < n) {
+        uint16_t part[TCQ_LANES];
+        v_store_f16(part, load_part(src + i, n - i));
+        memcpy(dst + i, part, (n - i) * sizeof *part);
+    }
+}
+
 static inline v16 swiglu_lanes(v16 gate, v16 up)
 {
     v16 one = v_set(1.0f);
@@ -325,4 +378,5 @@ static void swiglu(float *mid, const float *gate, const float *up, size_t n)
     }
 }
 
-const struct tcq_math MATH_NAME = {MATH_ISA, product, scores, softmax, mix, norm, swiglu};
+const struct tcq_math MATH_NAME = {MATH_ISA, product, scores, softmax, mix,
+                                   norm,     rotate,  narrow, swiglu};

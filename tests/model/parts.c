@@ -84,7 +84,7 @@ static void check_attention(const struct tcq_math *math, struct random *r, size_
 {
     enum { DIM = 48, END = 50, N = 11, STRIDE = 64 };
     static float keys[END / 16 * 16 * DIM + 16 * DIM], values[END * DIM], q[N * DIM];
-    static float scores[N * STRIDE], out[N * DIM];
+    static float scores[N * STRIDE], out[N * DIM], whole[N * DIM];
     size_t padded = tcq_round_lanes(dim), first = end / 3;
     struct tcq_cache_view cache = {keys, values, true, dim};
     memset(keys, 0, sizeof keys);
@@ -100,7 +100,13 @@ static void check_attention(const struct tcq_math *math, struct random *r, size_
     float sums[N];
     for (size_t i = 0; i < n; i++)
         sums[i] = math->softmax(scores + i * STRIDE + first, end - first, 0.25f);
-    math->mix(out, scores, STRIDE, n, &cache, first, end);
+    /* in two pieces, as in one */
+    memset(out, 0, sizeof out);
+    math->mix(out, scores, STRIDE, n, &cache, first, (first + end) / 2);
+    math->mix(out, scores, STRIDE, n, &cache, (first + end) / 2, end);
+    memset(whole, 0, sizeof whole);
+    math->mix(whole, scores, STRIDE, n, &cache, first, end);
+    assert_memory_equal(out, whole, sizeof out);
     for (size_t i = 0; i < n; i++) {
         double weight[END], total = 0;
         for (size_t p = first; p < end; p++) {

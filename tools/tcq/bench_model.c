@@ -13,7 +13,7 @@
 #include "model/session.h"
 #include "tcq_model.h"
 
-enum { PREFILL = 512, DECODE_AT = 128, ROUNDS = 5 };
+enum { PREFILL = 512, DECODE_AT = 128, ROUNDS = 11 };
 /* A GPU takes milliseconds a round; its second one captures the graph of a token. */
 enum { GPU_ROUNDS = 31, GPU_WARM = 3 };
 /* Time that one of the two measurements may take, all rounds together. */
@@ -30,7 +30,8 @@ struct model_bench {
     float *logits;    /* [vocab] */
     float *x, *y;     /* [prefill][largest number of features] */
     float *scratch;
-    double whole[2], linear[2]; /* seconds a call: decode, prefill */
+    double whole[2], linear[2]; /* seconds a call: decode, prefill; medians */
+    double share[2];            /* median of a round's linear / whole */
 };
 
 static int compare_doubles(const void *left, const void *right)
@@ -72,34 +73,54 @@ static enum tcq_status run_linear(const struct model_bench *b, uint64_t m, struc
                                        b->logits, b->x, b->scratch, error);
 }
 
+static enum tcq_status run_whole(const struct model_bench *b, uint32_t start, uint32_t m,
+                                 struct tcq_error *error)
+{
+    uint32_t next;
+    enum tcq_status status = tcq_session_rewind(b->session, start);
+    return status ? status
+                  : tcq_session_next(b->session, b->sampler, b->tokens, m, &next, error);
+}
+
+/* One round: seconds of m tokens through the model and through its linear layers.
+ * Who is first changes from round to round: on a shared machine the second of two
+ * often finds it busier. */
+static enum tcq_status run_round(const struct model_bench *b, uint32_t start, uint32_t m,
+                                 bool linear_first, double *whole, double *linear,
+                                 struct tcq_error *error)
+{
+    enum tcq_status status = TCQ_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        bool is_linear = linear_first == (i == 0);
+        double begin = cli_seconds();
+        status = is_linear ? run_linear(b, m, error) : run_whole(b, start, m, error);
+        *(is_linear ? linear : whole) = cli_seconds() - begin;
+    }
+    return status;
+}
+
 /* m tokens through the model and through its linear layers, in turns. */
 static int measure(struct model_bench *b, size_t which, uint32_t m)
 {
     struct tcq_error error = {0};
-    double whole[GPU_ROUNDS], linear[GPU_ROUNDS], started = cli_seconds();
-    uint32_t start = tcq_session_position(b->session), next;
+    double whole[GPU_ROUNDS], linear[GPU_ROUNDS], share[GPU_ROUNDS], started = cli_seconds();
+    uint32_t start = tcq_session_position(b->session);
     size_t rounds = 0, cold = b->model->device ? GPU_WARM : 1;
     size_t most = b->model->device ? GPU_ROUNDS : ROUNDS;
     /* The first round warms up; where it took long already, it counts. */
     while (rounds < most) {
-        double a = cli_seconds();
-        if (tcq_session_rewind(b->session, start) ||
-            tcq_session_next(b->session, b->sampler, b->tokens, m, &next, &error))
+        double *w = &whole[rounds], *l = &linear[rounds];
+        if (run_round(b, start, m, rounds % 2 == 1, w, l, &error))
             return cli_fail(b->path, &error);
-        double c = cli_seconds();
-        if (run_linear(b, m, &error))
-            return cli_fail(b->path, &error);
-        double d = cli_seconds();
-        if (cold == 0 || d - a > SECONDS / 4) {
-            whole[rounds] = c - a;
-            linear[rounds++] = d - c;
-        }
+        if (cold == 0 || *w + *l > SECONDS / 4)
+            share[rounds++] = *l / *w;
         cold -= cold > 0;
-        if (rounds && (d - started > SECONDS || cli_interrupted()))
+        if (rounds && (cli_seconds() - started > SECONDS || cli_interrupted()))
             break;
     }
     b->whole[which] = median(whole, rounds);
     b->linear[which] = median(linear, rounds);
+    b->share[which] = median(share, rounds);
     return CLI_CONTINUE;
 }
 
@@ -160,16 +181,18 @@ static int report(const struct model_bench *b, const char *json_path)
         printf("%-8s %4u tokens  %9.2f ms  %8.1f tokens/s  linear layers alone %9.2f ms (%.0f %%)\n",
                i ? "prefill" : "decode", counts[i], 1e3 * b->whole[i],
                (double)counts[i] / b->whole[i], 1e3 * b->linear[i],
-               100 * b->linear[i] / b->whole[i]);
+               100 * b->share[i]);
     printf("peak memory %s\n", cli_nbytes_text(peak).s);
     if (!json_path)
         return CLI_OK;
-    json_t *json = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:I}", "model", b->path,
-                             "device", b->model->device ? "cuda" : "cpu", "threads", (json_int_t)tcq_context_threads(b->context),
-                             "stored_nbytes", (json_int_t)info->stored_nbytes, "decode_seconds",
-                             b->whole[0], "decode_linear_seconds", b->linear[0],
+    json_t *json = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "model",
+                             b->path, "device", b->model->device ? "cuda" : "cpu", "threads",
+                             (json_int_t)tcq_context_threads(b->context), "stored_nbytes",
+                             (json_int_t)info->stored_nbytes, "decode_seconds", b->whole[0],
+                             "decode_linear_seconds", b->linear[0], "decode_share", b->share[0],
                              "prefill_seconds", b->whole[1], "prefill_linear_seconds",
-                             b->linear[1], "peak_nbytes", (json_int_t)peak);
+                             b->linear[1], "prefill_share", b->share[1], "peak_nbytes",
+                             (json_int_t)peak);
     int failed = json ? json_dump_file(json, json_path, JSON_INDENT(2)) : -1;
     json_decref(json);
     if (failed)
