@@ -546,8 +546,23 @@ struct tcq_vectors {
     size_t stride;        /* in elements; at least the vectors' length */
 };
 
+/*
+ * On a GPU (a context with TCQ_DEVICE_CUDA): tcq_linear_create copies the tensor,
+ * which lies in ordinary memory, to the GPU and waits for that.  In all calls on
+ * such a layer x, y, mid, bias and dst are GPU memory, the caller's.  A call checks
+ * its arguments, enqueues its work on the context's stream and returns: it neither
+ * allocates nor waits, and may be captured in a CUDA graph; what fails on the GPU
+ * shows where the caller waits for the stream.  All layers of a context share its
+ * workspace: one call at a time, on one stream at a time.  Activations are FLOAT.
+ */
+
+/* The stream (a cudaStream_t) of a GPU context's layers from now on; NULL, as at
+ * first, is the default stream.  ARGUMENT for a context of the CPU. */
+TCQ_API enum tcq_status tcq_context_set_stream(struct tcq_context *context, void *stream);
+
 /* A layer over `tensor`, whose arrays must outlive it (nothing is copied that
- * tcq_linear_nbytes does not count).  options may be NULL. */
+ * tcq_linear_nbytes does not count); on a GPU they are copied and may go.  options
+ * may be NULL. */
 TCQ_API enum tcq_status tcq_linear_create(struct tcq_context *context,
                                           const struct tcq_tensor *tensor,
                                           const struct tcq_linear_options *options,

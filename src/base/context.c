@@ -56,7 +56,7 @@ static enum tcq_status open_device(struct tcq_context *context, enum tcq_device 
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "device %d is unknown", (int)device);
     if (!tcq_device_cuda)
         return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                             "built without CUDA: nvcc was not found when it was built");
+                             "this program was built without the CUDA back end");
     const struct tcq_device_table *table = tcq_device_cuda();
     enum tcq_status status = table->open(&context->device, error);
     if (status == TCQ_OK)

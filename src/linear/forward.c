@@ -3,7 +3,7 @@
  * The public products: everything is checked before any output is written, then
  * the vectors are taken a panel at a time.
  */
-#include "linear/linear.h"
+#include "linear/device.h"
 
 #include <inttypes.h>
 
@@ -128,6 +128,8 @@ enum tcq_status tcq_linear_forward(const struct tcq_linear *linear, uint64_t m,
     }
     if (status != TCQ_OK)
         return status;
+    if (tcq_linear_device_of(linear))
+        return tcq_linear_device_of(linear)->forward(linear, m, y, x, bias, error);
     pass.bias = bias;
     run_panels(&pass, m, y, x);
     return TCQ_OK;
@@ -185,6 +187,8 @@ enum tcq_status tcq_gate_up_forward(const struct tcq_linear *gate, const struct 
         status = check_overlap("x and mid", x_span, mid_span, error);
     if (status != TCQ_OK)
         return status;
+    if (tcq_linear_device_of(gate))
+        return tcq_linear_device_of(gate)->gate_up(gate, up, m, mid, x, tail, error);
     pass.layer_count = 2;
     pass.layers[1].linear = up;
     pass.tail = tail;

@@ -12,6 +12,7 @@
 #include "code/code.h"
 #include "format/geometry.h"
 #include "kernel/reference/reference.h"
+#include "linear/device.h"
 
 enum { EXPAND_ROWS = 64 }; /* stored rows that one item of expand takes */
 
@@ -71,6 +72,9 @@ static enum tcq_status make_table(struct tcq_linear *linear, struct tcq_error *e
 
 static enum tcq_status set_up(struct tcq_linear *linear, struct tcq_error *error)
 {
+    const struct tcq_linear_device *device = tcq_linear_device_of(linear);
+    if (device)
+        return device->create(linear, error);
     enum tcq_status status = tcq_linear_check_options(linear, error);
     if (status != TCQ_OK)
         return status;
@@ -88,6 +92,15 @@ static enum tcq_status set_up(struct tcq_linear *linear, struct tcq_error *error
         return status;
     linear->scratch_nbytes = layer_scratch(linear);
     return tcq_context_reserve(linear->context, linear->scratch_nbytes, error);
+}
+
+enum tcq_status tcq_context_set_stream(struct tcq_context *context, void *stream)
+{
+    const struct tcq_device_table *table = context ? tcq_context_table(context) : NULL;
+    if (!table)
+        return TCQ_ERROR_ARGUMENT;
+    table->linear->set_stream(tcq_context_device(context), stream);
+    return TCQ_OK;
 }
 
 enum tcq_status tcq_linear_create(struct tcq_context *context, const struct tcq_tensor *tensor,
@@ -120,13 +133,15 @@ void tcq_linear_destroy(struct tcq_linear *linear)
 {
     if (!linear)
         return;
+    if (linear->on_device)
+        tcq_linear_device_of(linear)->destroy(linear);
     tcq_free(linear->table);
     tcq_free(linear);
 }
 
 size_t tcq_linear_nbytes(const struct tcq_linear *linear)
 {
-    return sizeof *linear + linear->table_nbytes;
+    return sizeof *linear + linear->table_nbytes + linear->device_nbytes;
 }
 
 size_t tcq_linear_scratch_nbytes(const struct tcq_linear *linear)
@@ -141,7 +156,10 @@ enum tcq_operation tcq_linear_operation(const struct tcq_linear *linear, uint64_
 
 const char *tcq_linear_kernel(const struct tcq_linear *linear, uint64_t m)
 {
-    switch (tcq_linear_select(linear, m, NULL)) {
+    enum tcq_operation operation = tcq_linear_select(linear, m, NULL);
+    if (tcq_linear_device_of(linear))
+        return tcq_linear_device_of(linear)->kernel(operation);
+    switch (operation) {
     case TCQ_OPERATION_AUTO:
         return "none";
     case TCQ_OPERATION_REDUCE:
@@ -235,6 +253,8 @@ enum tcq_status tcq_linear_expand(const struct tcq_linear *linear, void *dst, en
     if ((uintptr_t)dst % tcq_dtype_nbytes(dtype))
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "expand: dst is not aligned to %zu",
                              tcq_dtype_nbytes(dtype));
+    if (tcq_linear_device_of(linear))
+        return tcq_linear_device_of(linear)->expand(linear, dst, dtype, dst_stride, error);
     struct expand_job job = {linear, dst, dtype, dst_stride, NULL};
     job.scratch = tcq_context_acquire(linear->context);
     tcq_context_run(linear->context, g->axis ? expand_axis1_item : expand_axis0_item, &job,

@@ -21,6 +21,8 @@ struct tcq_linear {
     size_t table_nbytes;
     size_t scratch_nbytes;
     char wide_name[64];
+    void *on_device; /* the device's own, where the context has one */
+    size_t device_nbytes;
 };
 
 /* The operation for m vectors; AUTO with the reason in *error if there is none. */

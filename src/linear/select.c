@@ -3,7 +3,7 @@
  * Which operation serves m vectors, and why another one cannot.  Only geometry,
  * m, numerics and the profile decide; no shape and no model is known by name.
  */
-#include "linear/linear.h"
+#include "linear/device.h"
 
 #include <inttypes.h>
 
@@ -121,6 +121,8 @@ enum tcq_operation tcq_linear_select(const struct tcq_linear *linear, uint64_t m
                                      struct tcq_error *error)
 {
     const struct tcq_linear_options *o = &linear->options;
+    if (tcq_linear_device_of(linear))
+        return tcq_linear_device_of(linear)->select(linear, m, error);
     if (m == 0) {
         tcq_error_set(error, TCQ_ERROR_ARGUMENT, "m = 0 vectors: expected at least 1");
         return TCQ_OPERATION_AUTO;

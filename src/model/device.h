@@ -10,8 +10,9 @@
 #include "model/session.h"
 
 struct tcq_model_device {
-    /* Up to exact_tokens tokens of one call go in batches of exact_batch, in which a
-     * position's bytes do not depend on the batch; more go in larger, faster ones. */
+    /* Where nobody has set the batch, up to exact_tokens tokens of one call go in
+     * batches of exact_batch, in which a position's bytes do not depend on the batch;
+     * more go in larger, faster ones. */
     uint32_t exact_batch, exact_tokens;
 
     /* Device memory that is free. */

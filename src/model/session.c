@@ -149,6 +149,7 @@ enum tcq_status tcq_session_create(const struct tcq_model *model,
                                      : tcq_session_batch(&model->settings, all_fused(model));
     if (session->batch > session->context)
         session->batch = session->context;
+    session->own_batch = !options->batch;
     session->logits = tcq_alloc(model->settings.vocab, sizeof *session->logits);
     session->work_nbytes = model->settings.vocab * sizeof *session->logits;
     enum tcq_status status =
@@ -385,7 +386,7 @@ static size_t next_batch(const struct tcq_session *session, size_t count, size_t
 {
     const struct tcq_model_device *device = session->model->device;
     size_t m = session->batch;
-    if (device && count <= device->exact_tokens && m > device->exact_batch)
+    if (device && session->own_batch && count <= device->exact_tokens && m > device->exact_batch)
         m = device->exact_batch;
     return left < m ? left : m;
 }

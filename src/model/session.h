@@ -11,6 +11,7 @@ struct tcq_session {
     const struct tcq_model *model;
     uint32_t context;   /* positions, a multiple of 16 in the cache */
     uint32_t batch;
+    bool own_batch;     /* the library has chosen it, and may take less at once */
     uint32_t position;  /* filled */
     bool cache_f32;
     char *keys, *values; /* [layer][kv head], each one as in struct tcq_cache_view */

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from support import COMMAND, Case, start
+from support import COMMAND, Case, start, tcq
 
 EXAMPLES = os.environ["TCQ_EXAMPLES"]
 
@@ -94,6 +94,22 @@ class Run(Case):
         self.bad(1, "missing.txt", "eval", model, "--text", self.at / "missing.txt")
         text.write_text("x")
         self.bad(1, "at least 2", "eval", model, "--text", text)
+
+    def test_device(self):
+        """On a GPU where there is one; else why not, and nothing about the model."""
+        model = self.synth()
+        text = self.at / "text.txt"
+        text.write_text("All the world's a stage.")
+        for command in (["run", model, "hello", "-n", 2], ["bench", "--model", model],
+                        ["eval", model, "--text", text]):
+            done = tcq(*command, "--device", "cuda")
+            if done.code:
+                self.assertEqual(done.code, 1)
+                self.assertRegex(done.err, "^tcq: (no NVIDIA driver|no usable NVIDIA GPU|"
+                                           "this program was built without the CUDA)")
+        on_cpu = self.good("run", model, "hello", "-n", 2, "--json").json()["text"]
+        self.assertEqual(self.good("run", model, "hello", "-n", 2, "--json", "--device",
+                                   "cpu").json()["text"], on_cpu)
 
     def test_bench_model(self):
         model = self.synth()

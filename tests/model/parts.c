@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "model/math.h"
+#include "model/model.h"
 #include "model/weight.h"
 #include "tcq_model.h"
 
@@ -279,9 +280,25 @@ static void sampler_refuses(void **state)
     tcq_sampler_destroy(sampler);
 }
 
+/* By how much something does not fit, in whole MiB that add up. */
+static void memory_messages(void **state)
+{
+    (void)state;
+    struct tcq_error error = {0};
+    assert_int_equal(tcq_memory_check(5 << 20, 5 << 20, "it needs", "memory", &error), TCQ_OK);
+    assert_int_equal(tcq_memory_check((5 << 20) + 1, 5 << 20, "it needs", "GPU memory", &error),
+                     TCQ_ERROR_MEMORY);
+    assert_string_equal(error.message,
+                        "it needs 6 MiB, and 5 MiB of GPU memory are free: 1 MiB too little");
+    assert_int_equal(tcq_memory_check(9, 8, "it needs", "memory", &error), TCQ_ERROR_MEMORY);
+    assert_string_equal(error.message,
+                        "it needs 1 MiB, and 0 MiB of memory are free: 1 MiB too little");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_messages),
         cmocka_unit_test(products),        cmocka_unit_test(attention),
         cmocka_unit_test(norms_and_swiglu), cmocka_unit_test(affine_rows),
         cmocka_unit_test(sampling),        cmocka_unit_test(sampler_refuses),

@@ -4,20 +4,34 @@
  */
 #include "base/device.h"
 
+#include "base/error.h"
+#include "base/memory.h"
 #include "model/cuda/gpu.h"
 
-static enum tcq_status device_open(void **device, struct tcq_error *error)
+static void device_close(void *handle)
 {
-    struct tcq_cuda *cuda = NULL;
-    enum tcq_status status = tcq_cuda_create(NULL, &cuda, error);
-    if (status == TCQ_OK)
-        *device = cuda;
-    return status;
+    struct gpu_device *device = handle;
+    if (device->cuda)
+        tcq_cuda_free(device->cuda, device->sums);
+    tcq_cuda_destroy(device->cuda);
+    tcq_free(device);
 }
 
-static void device_close(void *device)
+static enum tcq_status device_open(void **out, struct tcq_error *error)
 {
-    tcq_cuda_destroy(device);
+    struct gpu_device *device = tcq_alloc(1, sizeof *device);
+    if (!device)
+        return tcq_error_memory(error, sizeof *device, "a GPU");
+    void *sums = NULL;
+    enum tcq_status status = tcq_cuda_create(NULL, &device->cuda, error);
+    if (!status)
+        status = tcq_cuda_alloc(device->cuda, GPU_SUMS * sizeof(float), &sums, error);
+    device->sums = sums;
+    if (status)
+        device_close(device);
+    else
+        *out = device;
+    return status;
 }
 
 static enum tcq_status available(void *device, size_t *nbytes, struct tcq_error *error)
@@ -48,7 +62,9 @@ const struct tcq_device_table *tcq_device_cuda(void)
         .wait = gpu_wait,
         .linear = gpu_linear,
     };
-    static const struct tcq_device_table table = {
-        .open = device_open, .close = device_close, .model = &model};
+    static const struct tcq_device_table table = {.open = device_open,
+                                                  .close = device_close,
+                                                  .linear = &gpu_linear_device,
+                                                  .model = &model};
     return &table;
 }

@@ -85,7 +85,7 @@ static uint32_t splits_of(const struct call *c)
 static enum tcq_status attend(const struct call *c, uint32_t layer)
 {
     const struct tcq_settings *t = c->settings;
-    const struct gpu_layer *l = &c->gpu->layers[layer];
+    const struct gpu_block *l = &c->gpu->layers[layer];
     struct gpu_session *s = c->s;
     size_t stride = s->sizes.head / sizeof(uint16_t), at = (size_t)layer * t->kv_heads * stride;
     const struct gpu_attention p = {
@@ -118,7 +118,7 @@ static enum tcq_status attend(const struct call *c, uint32_t layer)
 /* The layer's output is t + its bias, still to be added to x. */
 static enum tcq_status run_layer(const struct call *c, uint32_t layer)
 {
-    const struct gpu_layer *l = &c->gpu->layers[layer];
+    const struct gpu_block *l = &c->gpu->layers[layer];
     struct gpu_session *s = c->s;
     enum tcq_status status = multiply(c, &l->qkv, s->qkv, s->h, c->m);
     if (!status)
@@ -210,7 +210,7 @@ static enum tcq_status run_linear(const struct call *c)
     struct gpu_session *s = c->s;
     enum tcq_status status = TCQ_OK;
     for (uint32_t i = 0; i < c->settings->layers && !status; i++) {
-        const struct gpu_layer *l = &c->gpu->layers[i];
+        const struct gpu_block *l = &c->gpu->layers[i];
         status = multiply(c, &l->qkv, s->qkv, s->h, c->m);
         if (!status)
             status = multiply(c, &l->o, s->t, s->a, c->m);

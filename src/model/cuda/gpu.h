@@ -7,7 +7,7 @@
 #ifndef TCQ_MODEL_CUDA_GPU_H
 #define TCQ_MODEL_CUDA_GPU_H
 
-#include "kernel/cuda/cuda.h"
+#include "linear/cuda/gpu.h"
 #include "model/cuda/kernels.h"
 #include "model/device.h"
 
@@ -22,7 +22,7 @@ struct gpu_product {
     const float *bias; /* [out], or NULL */
 };
 
-struct gpu_layer {
+struct gpu_block {
     const float *attention_norm, *mlp_norm, *q_norm, *k_norm;
     struct gpu_product qkv, o, gate_up, down;
 };
@@ -31,7 +31,7 @@ struct gpu_model {
     struct tcq_cuda *cuda;
     cudaStream_t stream; /* of all sessions: they share the context's workspace */
     void *memory;        /* all weights */
-    struct gpu_layer *layers;
+    struct gpu_block *layers;
     struct gpu_product embedding, separate_head;
     const struct gpu_product *head;
     const float *final_norm;
@@ -90,8 +90,5 @@ enum tcq_status gpu_logits(struct tcq_session *session, size_t first, size_t cou
 enum tcq_status gpu_choose(struct tcq_session *session, uint32_t *token, struct tcq_error *error);
 enum tcq_status gpu_wait(struct tcq_session *session, struct tcq_error *error);
 enum tcq_status gpu_linear(struct tcq_session *session, size_t m, struct tcq_error *error);
-
-/* TCQ_OK, or CUDA's words after `what`. */
-enum tcq_status gpu_status(cudaError_t code, const char *what, struct tcq_error *error);
 
 #endif

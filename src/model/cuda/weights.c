@@ -159,10 +159,10 @@ static struct gpu_product place_product(struct placing *p, const struct tcq_weig
     return out;
 }
 
-static struct gpu_layer place_layer(struct placing *p, const struct tcq_settings *s,
+static struct gpu_block place_layer(struct placing *p, const struct tcq_settings *s,
                                     const struct tcq_layer *l)
 {
-    struct gpu_layer out = {
+    struct gpu_block out = {
         .attention_norm = place_vector(p, l->attention_norm, s->hidden),
         .mlp_norm = place_vector(p, l->mlp_norm, s->hidden),
         .q_norm = place_vector(p, l->q_norm, s->head_dim),
@@ -189,15 +189,6 @@ static void place_model(struct placing *p, const struct tcq_model *model, struct
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */
-
-enum tcq_status gpu_status(cudaError_t code, const char *what, struct tcq_error *error)
-{
-    if (code == cudaSuccess)
-        return TCQ_OK;
-    enum tcq_status status =
-        code == cudaErrorMemoryAllocation ? TCQ_ERROR_MEMORY : TCQ_ERROR_DEVICE;
-    return tcq_error_set(error, status, "%s: %s", what, cudaGetErrorString(code));
-}
 
 static enum tcq_status load(struct tcq_model *model, struct gpu_model *gpu,
                             struct tcq_error *error)
@@ -236,7 +227,7 @@ enum tcq_status gpu_model_load(struct tcq_model *model, struct tcq_error *error)
     if (!gpu)
         return tcq_error_memory(error, sizeof *gpu, "a model on the GPU");
     model->on_device = gpu;
-    gpu->cuda = tcq_context_device(model->context);
+    gpu->cuda = ((struct gpu_device *)tcq_context_device(model->context))->cuda;
     return load(model, gpu, error); /* what is half made, the model's own end frees */
 }
 
