@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GGUF's tokenizer metadata to tokenizer.json.
+ * GGUF's tokenizer metadata to tokenizer.json: byte-level BPE, and what every
+ * kind shares.
  */
 #include "format/gguf_tokenizer.h"
 
@@ -11,9 +12,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "format/gguf_config.h"
-
-/* tokenizer.ggml.token_type, numbered in files. */
-enum token_type { UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
+#include "format/gguf_maker.h"
 
 /* How text is cut into words before BPE, by tokenizer.ggml.pre. */
 enum cut { CUT_GPT2, CUT_DIGITS, CUT_PATTERN };
@@ -50,19 +49,7 @@ static const struct pre_tokenizer pre_tokenizers[] = {
     {"tekken", CUT_PATTERN, TEKKEN_PATTERN, false, true, true},
 };
 
-/* Everything that the parts below share. */
-struct maker {
-    const struct tcq_gguf_model *model;
-    const struct tcq_gguf *file;
-    const struct pre_tokenizer *pre;
-    const struct tcq_gguf_array *tokens;
-    const struct tcq_gguf_array *types;
-    const struct tcq_gguf_array *merges;
-    json_t *vocab;
-    struct tcq_error *error;
-};
-
-static enum tcq_status out_of_memory(const struct maker *maker)
+enum tcq_status tcq_gguf_maker_memory(const struct tcq_gguf_maker *maker)
 {
     return tcq_error_set(maker->error, TCQ_ERROR_MEMORY, "%s: out of memory for the tokenizer",
                          tcq_gguf_label(maker->file));
@@ -72,8 +59,9 @@ static enum tcq_status out_of_memory(const struct maker *maker)
 /* What the file has                                                         */
 /* ------------------------------------------------------------------------ */
 
-static enum tcq_status find_array(const struct maker *maker, const char *key,
-                                  enum tcq_gguf_value_type type, const struct tcq_gguf_array **out)
+enum tcq_status tcq_gguf_maker_array(const struct tcq_gguf_maker *maker, const char *key,
+                                     enum tcq_gguf_value_type type,
+                                     const struct tcq_gguf_array **out)
 {
     const struct tcq_gguf_value *value = tcq_gguf_find(maker->file, key);
     if (value == NULL || value->type != TCQ_GGUF_VALUE_ARRAY || value->as.array.type != type)
@@ -94,18 +82,19 @@ static struct tcq_gguf_text find_text(const struct tcq_gguf *file, const char *k
     return tcq_gguf_printable(value->as.text);
 }
 
-static enum tcq_status find_pre_tokenizer(struct maker *maker)
+static enum tcq_status find_pre_tokenizer(const struct tcq_gguf_maker *maker,
+                                          const struct pre_tokenizer **out)
 {
     struct tcq_gguf_text kind = find_text(maker->file, "tokenizer.ggml.model");
     struct tcq_gguf_text pre = find_text(maker->file, "tokenizer.ggml.pre");
     if (!tcq_gguf_text_equal(kind, "gpt2"))
         return tcq_error_set(maker->error, TCQ_ERROR_UNSUPPORTED,
                              "%s: the tokenizer is not carried over: its kind is '%.*s' ('gpt2', "
-                             "byte-level BPE, expected)",
+                             "byte-level BPE, or 'llama', SentencePiece's, expected)",
                              tcq_gguf_label(maker->file), tcq_gguf_shown(kind), kind.bytes);
     for (size_t i = 0; i < sizeof pre_tokenizers / sizeof *pre_tokenizers; i++) {
         if (tcq_gguf_text_equal(pre, pre_tokenizers[i].name)) {
-            maker->pre = &pre_tokenizers[i];
+            *out = &pre_tokenizers[i];
             return TCQ_OK;
         }
     }
@@ -116,15 +105,13 @@ static enum tcq_status find_pre_tokenizer(struct maker *maker)
                          tcq_gguf_label(maker->file), tcq_gguf_shown(pre), pre.bytes);
 }
 
-static enum tcq_status find_parts(struct maker *maker)
+enum tcq_status tcq_gguf_maker_tokens(struct tcq_gguf_maker *maker)
 {
-    enum tcq_status status = find_pre_tokenizer(maker);
+    enum tcq_status status = tcq_gguf_maker_array(maker, "tokenizer.ggml.tokens",
+                                                  TCQ_GGUF_VALUE_STRING, &maker->tokens);
     if (status == TCQ_OK)
-        status = find_array(maker, "tokenizer.ggml.tokens", TCQ_GGUF_VALUE_STRING, &maker->tokens);
-    if (status == TCQ_OK)
-        status = find_array(maker, "tokenizer.ggml.merges", TCQ_GGUF_VALUE_STRING, &maker->merges);
-    if (status == TCQ_OK)
-        status = find_array(maker, "tokenizer.ggml.token_type", TCQ_GGUF_VALUE_I32, &maker->types);
+        status = tcq_gguf_maker_array(maker, "tokenizer.ggml.token_type", TCQ_GGUF_VALUE_I32,
+                                      &maker->types);
     if (status != TCQ_OK)
         return status;
     uint32_t vocab = tcq_gguf_model_settings(maker->model)->vocab;
@@ -155,7 +142,7 @@ bool tcq_gguf_token_text(const struct tcq_gguf_model *model, uint32_t id, struct
 /* Vocabulary, merges, added tokens                                          */
 /* ------------------------------------------------------------------------ */
 
-static enum tcq_status add_token(struct maker *maker, uint64_t id, struct tcq_gguf_text text)
+static enum tcq_status add_token(struct tcq_gguf_maker *maker, uint64_t id, struct tcq_gguf_text text)
 {
     const json_t *other = json_object_getn(maker->vocab, text.bytes, text.nbytes);
     if (!tcq_text_is_utf8(text.bytes, text.nbytes) || memchr(text.bytes, 0, text.nbytes) != NULL)
@@ -170,19 +157,20 @@ static enum tcq_status add_token(struct maker *maker, uint64_t id, struct tcq_gg
                              tcq_gguf_label(maker->file), json_integer_value(other), id);
     if (json_object_setn_new(maker->vocab, text.bytes, text.nbytes, json_integer((json_int_t)id)) !=
         0)
-        return out_of_memory(maker);
+        return tcq_gguf_maker_memory(maker);
     return TCQ_OK;
 }
 
 /* All tokens but those that only pad the embedding to a round size. */
-static enum tcq_status fill_vocab(struct maker *maker)
+enum tcq_status tcq_gguf_maker_vocab(struct tcq_gguf_maker *maker)
 {
-    enum tcq_status status = TCQ_OK;
     struct tcq_gguf_text text;
     size_t at = 0;
+    maker->vocab = json_object();
+    enum tcq_status status = maker->vocab ? TCQ_OK : tcq_gguf_maker_memory(maker);
     for (uint64_t id = 0; status == TCQ_OK && tcq_gguf_array_next_text(maker->tokens, &at, &text);
          id++)
-        if (tcq_gguf_array_number(maker->types, id).as.i != UNUSED)
+        if (tcq_gguf_array_number(maker->types, id).as.i != TCQ_GGUF_TOKEN_UNUSED)
             status = add_token(maker, id, text);
     return status;
 }
@@ -195,16 +183,18 @@ static json_t *added_token(uint64_t id, struct tcq_gguf_text text, bool special)
 }
 
 /* Tokens that are found in a text before it is cut into words. */
-static json_t *added_tokens(const struct maker *maker)
+json_t *tcq_gguf_maker_added(const struct tcq_gguf_maker *maker)
 {
     json_t *list = json_array();
     struct tcq_gguf_text text;
     size_t at = 0;
     for (uint64_t id = 0; list && tcq_gguf_array_next_text(maker->tokens, &at, &text); id++) {
         int64_t type = tcq_gguf_array_number(maker->types, id).as.i;
-        if (type != UNKNOWN && type != CONTROL && type != USER_DEFINED)
+        if (type != TCQ_GGUF_TOKEN_UNKNOWN && type != TCQ_GGUF_TOKEN_CONTROL &&
+            type != TCQ_GGUF_TOKEN_USER_DEFINED)
             continue;
-        if (json_array_append_new(list, added_token(id, text, type != USER_DEFINED)) != 0) {
+        bool special = type != TCQ_GGUF_TOKEN_USER_DEFINED;
+        if (json_array_append_new(list, added_token(id, text, special)) != 0) {
             json_decref(list);
             list = NULL;
         }
@@ -212,13 +202,13 @@ static json_t *added_tokens(const struct maker *maker)
     return list;
 }
 
-static bool in_vocab(const struct maker *maker, const char *bytes, size_t nbytes)
+static bool in_vocab(const struct tcq_gguf_maker *maker, const char *bytes, size_t nbytes)
 {
     return json_object_getn(maker->vocab, bytes, nbytes) != NULL;
 }
 
 /* "left right": both, and both joined, are tokens.  `joined` holds nbytes. */
-static bool merge_is_valid(const struct maker *maker, struct tcq_gguf_text merge, char *joined)
+static bool merge_is_valid(const struct tcq_gguf_maker *maker, struct tcq_gguf_text merge, char *joined)
 {
     const char *space = merge.nbytes > 1 ? memchr(merge.bytes + 1, ' ', merge.nbytes - 1) : NULL;
     if (space == NULL)
@@ -230,18 +220,19 @@ static bool merge_is_valid(const struct maker *maker, struct tcq_gguf_text merge
            in_vocab(maker, joined, left + right);
 }
 
-static enum tcq_status fill_merges(const struct maker *maker, json_t *list, char *joined)
+static enum tcq_status fill_merges(const struct tcq_gguf_maker *maker,
+                                   const struct tcq_gguf_array *merges, json_t *list, char *joined)
 {
     struct tcq_gguf_text text;
     size_t at = 0;
-    for (uint64_t i = 0; tcq_gguf_array_next_text(maker->merges, &at, &text); i++) {
+    for (uint64_t i = 0; tcq_gguf_array_next_text(merges, &at, &text); i++) {
         if (!merge_is_valid(maker, text, joined))
             return tcq_error_set(maker->error, TCQ_ERROR_UNSUPPORTED,
                                  "%s: the tokenizer is not carried over: merge %" PRIu64
                                  " does not join two tokens to a third",
                                  tcq_gguf_label(maker->file), i);
         if (json_array_append_new(list, json_stringn(text.bytes, text.nbytes)) != 0)
-            return out_of_memory(maker);
+            return tcq_gguf_maker_memory(maker);
     }
     return TCQ_OK;
 }
@@ -265,24 +256,24 @@ static json_t *byte_level(bool prefix_space, bool trim, bool cuts)
                      (int)prefix_space, "trim_offsets", (int)trim, "use_regex", (int)cuts);
 }
 
-static bool find_bool(const struct maker *maker, const char *key, bool fallback)
+bool tcq_gguf_maker_flag(const struct tcq_gguf_maker *maker, const char *key, bool fallback)
 {
     const struct tcq_gguf_value *value = tcq_gguf_find(maker->file, key);
     return value != NULL && value->type == TCQ_GGUF_VALUE_BOOL ? value->as.u != 0 : fallback;
 }
 
-static json_t *pre_tokenizer(const struct maker *maker)
+static json_t *pre_tokenizer(const struct tcq_gguf_maker *maker, const struct pre_tokenizer *pre)
 {
-    bool prefix = find_bool(maker, "tokenizer.ggml.add_space_prefix", false);
-    json_t *bytes = byte_level(prefix, true, maker->pre->cut != CUT_PATTERN);
+    bool prefix = tcq_gguf_maker_flag(maker, "tokenizer.ggml.add_space_prefix", false);
+    json_t *bytes = byte_level(prefix, true, pre->cut != CUT_PATTERN);
     json_t *first = NULL;
-    if (maker->pre->cut == CUT_GPT2)
+    if (pre->cut == CUT_GPT2)
         return bytes;
-    if (maker->pre->cut == CUT_DIGITS)
+    if (pre->cut == CUT_DIGITS)
         first = json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1);
     else
         first = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
-                          maker->pre->pattern, "behavior", "Isolated", "invert", 0);
+                          pre->pattern, "behavior", "Isolated", "invert", 0);
     return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, bytes);
 }
 
@@ -293,13 +284,13 @@ struct ends {
     struct tcq_gguf_text bos_text, eos_text;
 };
 
-static struct ends find_ends(const struct maker *maker)
+static struct ends find_ends(const struct tcq_gguf_maker *maker)
 {
     struct ends ends = {0};
-    ends.has_bos = find_bool(maker, "tokenizer.ggml.add_bos_token", maker->pre->begins_text) &&
+    ends.has_bos = tcq_gguf_maker_flag(maker, "tokenizer.ggml.add_bos_token", maker->begins_text) &&
                    tcq_gguf_token_id(maker->model, "bos", &ends.bos) &&
                    tcq_gguf_token_text(maker->model, ends.bos, &ends.bos_text);
-    ends.has_eos = find_bool(maker, "tokenizer.ggml.add_eos_token", false) &&
+    ends.has_eos = tcq_gguf_maker_flag(maker, "tokenizer.ggml.add_eos_token", false) &&
                    tcq_gguf_token_id(maker->model, "eos", &ends.eos) &&
                    tcq_gguf_token_text(maker->model, ends.eos, &ends.eos_text);
     return ends;
@@ -336,12 +327,11 @@ static int add_special(json_t *map, uint32_t id, struct tcq_gguf_text text)
     return json_object_setn_new(map, text.bytes, text.nbytes, token);
 }
 
-static json_t *post_processor(const struct maker *maker)
+json_t *tcq_gguf_maker_template(const struct tcq_gguf_maker *maker)
 {
     struct ends ends = find_ends(maker);
-    json_t *bytes = byte_level(true, false, true);
     if (!ends.has_bos && !ends.has_eos)
-        return bytes;
+        return json_null();
     json_t *map = json_object();
     int failed = map == NULL;
     if (!failed && ends.has_bos)
@@ -352,55 +342,75 @@ static json_t *post_processor(const struct maker *maker)
         json_decref(map);
         map = NULL;
     }
-    return json_pack("{s:s, s:[o, {s:s, s:o, s:o, s:o}]}", "type", "Sequence", "processors", bytes,
-                     "type", "TemplateProcessing", "single", template_list(&ends, 0), "pair",
-                     template_list(&ends, 1), "special_tokens", map);
+    return json_pack("{s:s, s:o, s:o, s:o}", "type", "TemplateProcessing", "single",
+                     template_list(&ends, 0), "pair", template_list(&ends, 1), "special_tokens",
+                     map);
 }
 
-static json_t *normalizer(const struct maker *maker)
+static json_t *post_processor(const struct tcq_gguf_maker *maker)
 {
-    return maker->pre->composes ? json_pack("{s:s}", "type", "NFC") : json_null();
+    json_t *bytes = byte_level(true, false, true), *template = tcq_gguf_maker_template(maker);
+    return json_is_null(template) ? bytes
+                                  : json_pack("{s:s, s:[o, o]}", "type", "Sequence", "processors",
+                                              bytes, template);
 }
 
 /* json_pack takes every reference given to it, whether it fails or not. */
-static enum tcq_status assemble(const struct maker *maker, json_t *merges, json_t **out)
+static enum tcq_status assemble(const struct tcq_gguf_maker *maker,
+                                const struct pre_tokenizer *pre, json_t *merges, json_t **out)
 {
     json_t *bpe = json_pack(
         "{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:O, s:O}", "type", "BPE", "dropout", "unk_token",
         "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
-        "ignore_merges", (int)maker->pre->whole_words, "vocab", maker->vocab, "merges", merges);
+        "ignore_merges", (int)pre->whole_words, "vocab", maker->vocab, "merges", merges);
+    json_t *normalizer = pre->composes ? json_pack("{s:s}", "type", "NFC") : json_null();
     json_t *tokenizer =
         json_pack("{s:s, s:n, s:n, s:o, s:o, s:o, s:o, s:o, s:o}", "version", "1.0", "truncation",
-                  "padding", "added_tokens", added_tokens(maker), "normalizer", normalizer(maker),
-                  "pre_tokenizer", pre_tokenizer(maker), "post_processor", post_processor(maker),
-                  "decoder", byte_level(true, true, true), "model", bpe);
+                  "padding", "added_tokens", tcq_gguf_maker_added(maker), "normalizer", normalizer,
+                  "pre_tokenizer", pre_tokenizer(maker, pre), "post_processor",
+                  post_processor(maker), "decoder", byte_level(true, true, true), "model", bpe);
     if (tokenizer == NULL)
-        return out_of_memory(maker);
+        return tcq_gguf_maker_memory(maker);
     *out = tokenizer;
     return TCQ_OK;
 }
 
-static enum tcq_status make_tokenizer(struct maker *maker, json_t **out)
+static enum tcq_status make_byte_level(struct tcq_gguf_maker *maker, json_t **out)
 {
-    enum tcq_status status = find_parts(maker);
+    const struct pre_tokenizer *pre = NULL;
+    const struct tcq_gguf_array *lines = NULL;
+    enum tcq_status status = find_pre_tokenizer(maker, &pre);
+    if (status == TCQ_OK)
+        status = tcq_gguf_maker_array(maker, "tokenizer.ggml.merges", TCQ_GGUF_VALUE_STRING, &lines);
+    if (status == TCQ_OK)
+        status = tcq_gguf_maker_tokens(maker);
     if (status != TCQ_OK)
         return status;
+    maker->begins_text = pre->begins_text;
     json_t *merges = json_array();
-    char *joined = tcq_alloc(longest(maker->merges) + 1, 1);
-    maker->vocab = json_object();
-    status = merges && joined && maker->vocab ? fill_vocab(maker) : out_of_memory(maker);
+    char *joined = tcq_alloc(longest(lines) + 1, 1);
+    status = merges && joined ? tcq_gguf_maker_vocab(maker) : tcq_gguf_maker_memory(maker);
     if (status == TCQ_OK)
-        status = fill_merges(maker, merges, joined);
+        status = fill_merges(maker, lines, merges, joined);
     if (status == TCQ_OK)
-        status = assemble(maker, merges, out);
-    json_decref(maker->vocab);
+        status = assemble(maker, pre, merges, out);
     json_decref(merges);
     tcq_free(joined);
     return status;
 }
 
+static enum tcq_status make_tokenizer(struct tcq_gguf_maker *maker, json_t **out)
+{
+    struct tcq_gguf_text kind = find_text(maker->file, "tokenizer.ggml.model");
+    enum tcq_status status = tcq_gguf_text_equal(kind, "llama")
+                                 ? tcq_gguf_sentencepiece_make(maker, out)
+                                 : make_byte_level(maker, out);
+    json_decref(maker->vocab);
+    return status;
+}
+
 /* A tokenizer.json that the file holds as text. */
-static enum tcq_status load_whole(const struct maker *maker, struct tcq_gguf_text text,
+static enum tcq_status load_whole(const struct tcq_gguf_maker *maker, struct tcq_gguf_text text,
                                   json_t **out)
 {
     json_error_t reason;
@@ -418,7 +428,7 @@ static enum tcq_status load_whole(const struct maker *maker, struct tcq_gguf_tex
 enum tcq_status tcq_gguf_tokenizer_make(const struct tcq_gguf_model *model, json_t **tokenizer,
                                         json_t **tokenizer_config, struct tcq_error *error)
 {
-    struct maker maker = {.model = model, .file = tcq_gguf_model_file(model), .error = error};
+    struct tcq_gguf_maker maker = {.model = model, .file = tcq_gguf_model_file(model), .error = error};
     const struct tcq_gguf_value *whole = tcq_gguf_find(maker.file, "tokenizer.huggingface.json");
     json_t *made = NULL;
     enum tcq_status status = whole != NULL && whole->type == TCQ_GGUF_VALUE_STRING

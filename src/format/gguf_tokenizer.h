@@ -5,9 +5,10 @@
  * chat template).
  *
  * Carried over: byte-level BPE ("gpt2" in GGUF) with the pre-tokenizers gpt-2,
- * smollm, starcoder, refact, llama-bpe, qwen2, deepseek-r1-qwen and tekken, and
- * a tokenizer.json that the file holds whole (tokenizer.huggingface.json).
- * SentencePiece, WordPiece and other pre-tokenizers are refused by name.
+ * smollm, starcoder, refact, llama-bpe, qwen2, deepseek-r1-qwen and tekken,
+ * SentencePiece's BPE ("llama"), and a tokenizer.json that the file holds whole
+ * (tokenizer.huggingface.json).  Unigram models, WordPiece and other
+ * pre-tokenizers are refused by name.
  */
 #ifndef TCQ_FORMAT_GGUF_TOKENIZER_H
 #define TCQ_FORMAT_GGUF_TOKENIZER_H

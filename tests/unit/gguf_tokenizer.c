@@ -19,6 +19,8 @@ struct vocabulary {
     size_t type_count;
     const char *merges[4];
     size_t merge_count;
+    float scores[8];
+    size_t score_count;
 };
 
 static const struct vocabulary good = {
@@ -30,6 +32,17 @@ static const struct vocabulary good = {
     .type_count = 6,
     .merges = {"a b"},
     .merge_count = 1,
+};
+
+/* Known to SentencePiece: "ba" can be made in no way, "abb" in two. */
+static const struct vocabulary sentencepiece = {
+    .model = "llama",
+    .tokens = {"<unk>", "a", "b", "ab", "bb", "abb", "\xe2\x96\x81", "<0x0A>"},
+    .types = {2, 1, 1, 1, 1, 1, 1, 6},
+    .count = 8,
+    .type_count = 8,
+    .scores = {0, -9, -9, -2, -1, -3, -9, 0},
+    .score_count = 8,
 };
 
 static void put_texts(struct small_options *options, const char *key, const char *const *texts,
@@ -61,6 +74,14 @@ static struct small_options options_of(const struct vocabulary *v)
             put_integer(&options.entries, (uint64_t)v->types[i], 4);
         options.entry_count++;
     }
+    if (v->score_count) {
+        put_array_entry(&options.entries, "tokenizer.ggml.scores", TCQ_GGUF_VALUE_F32,
+                        v->score_count);
+        put(&options.entries, v->scores, v->score_count * sizeof *v->scores);
+        options.entry_count++;
+    }
+    put_u32_entry(&options.entries, "tokenizer.ggml.unknown_token_id", 0);
+    options.entry_count++;
     put_u32_entry(&options.entries, "tokenizer.ggml.bos_token_id", 0);
     put_text_entry(&options.entries, "tokenizer.chat_template", "{{ x }}");
     options.entry_count += 2;
@@ -114,6 +135,24 @@ static void a_good_one_is_carried_over(void **state)
     release(made);
 }
 
+static void scores_become_merges(void **state)
+{
+    (void)state;
+    static const char *const expected[][2] = {{"b", "b"}, {"a", "b"}, {"ab", "b"}, {"a", "bb"}};
+    struct made made = make(options_of(&sentencepiece));
+    assert_int_equal(made.status, TCQ_OK);
+    json_t *model = json_object_get(made.tokenizer, "model");
+    json_t *merges = json_object_get(model, "merges");
+    assert_int_equal(json_array_size(merges), 4);
+    for (size_t i = 0; i < 4; i++)
+        for (size_t side = 0; side < 2; side++)
+            assert_string_equal(json_string_value(json_array_get(json_array_get(merges, i), side)),
+                                expected[i][side]);
+    assert_true(json_is_true(json_object_get(model, "byte_fallback")));
+    assert_string_equal(json_string_value(json_object_get(model, "unk_token")), "<unk>");
+    release(made);
+}
+
 static void refuse(struct vocabulary v, enum tcq_status expected, const char *part)
 {
     struct made made = make(options_of(&v));
@@ -128,9 +167,9 @@ static void refuse(struct vocabulary v, enum tcq_status expected, const char *pa
 static void other_kinds_are_refused_by_name(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"llama", "bert", "t5", "no_vocab"};
+    static const char *const kinds[] = {"bert", "t5", "no_vocab"};
     struct vocabulary v = good;
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 3; i++) {
         char part[60];
         snprintf(part, sizeof part, "not carried over: its kind is '%s'", kinds[i]);
         v.model = kinds[i];
@@ -166,6 +205,22 @@ static void contradictions_are_refused(void **state)
         v.merge_count = 2;
         refuse(v, TCQ_ERROR_UNSUPPORTED, "merge 1 does not join two tokens");
     }
+}
+
+static void a_model_with_scores_needs_them(void **state)
+{
+    (void)state;
+    struct vocabulary v = sentencepiece;
+    v.score_count = 0;
+    refuse(v, TCQ_ERROR_UNSUPPORTED, "'tokenizer.ggml.scores' is missing");
+    v.score_count = 7;
+    refuse(v, TCQ_ERROR_FORMAT, "7 scores for 8 tokens");
+    v = sentencepiece;
+    char long_token[300];
+    memset(long_token, 'a', sizeof long_token);
+    long_token[257] = 0;
+    v.tokens[5] = long_token;
+    refuse(v, TCQ_ERROR_UNSUPPORTED, "token 5 has 257 bytes (at most 256 expected)");
 }
 
 static void several_templates_become_a_list(void **state)
@@ -215,12 +270,9 @@ static void counting_free(void *pointer)
     free(pointer);
 }
 
-static void every_allocation_may_fail_without_a_leak(void **state)
+static void walk_failures(const struct vocabulary *v)
 {
-    (void)state;
-    struct vocabulary v = good;
-    v.pre = "llama-bpe"; /* the longest way: pattern, bos */
-    struct small_options options = options_of(&v);
+    struct small_options options = options_of(v);
     struct bytes file = small_model(&options);
     struct tcq_gguf_model *model = NULL;
     assert_int_equal(tcq_gguf_model_create(file.data, file.nbytes, "t", &model, NULL), TCQ_OK);
@@ -244,10 +296,21 @@ static void every_allocation_may_fail_without_a_leak(void **state)
     free(file.data);
 }
 
+static void every_allocation_may_fail_without_a_leak(void **state)
+{
+    (void)state;
+    struct vocabulary v = good;
+    v.pre = "llama-bpe"; /* the longest way: pattern, bos */
+    walk_failures(&v);
+    walk_failures(&sentencepiece);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_one_is_carried_over),
+        cmocka_unit_test(scores_become_merges),
+        cmocka_unit_test(a_model_with_scores_needs_them),
         cmocka_unit_test(other_kinds_are_refused_by_name),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(several_templates_become_a_list),
