@@ -83,13 +83,15 @@ static bool is_decoded(const struct model_item *item)
     return item->packed || item->stored->dtype == TCQ_DTYPE_COUNT;
 }
 
-/* "a.weight" of 32-bit words goes with "a.scales" where it is packed. */
-static bool has_scales(const struct model_view *view, const struct model_item *item)
+/* "a.weight" of 32-bit words goes with "a.scales" where it is packed, and with
+ * "a.biases" too where that is in MLX's affine form. */
+static bool goes_with(const struct model_view *view, const struct model_item *item,
+                      const char *suffix)
 {
     size_t n = strlen(item->name), s = strlen(".weight");
     char *name = NULL;
     bool found = n > s && strcmp(item->name + n - s, ".weight") == 0 &&
-                 asprintf(&name, "%.*s.scales", (int)(n - s), item->name) >= 0 &&
+                 asprintf(&name, "%.*s%s", (int)(n - s), item->name, suffix) >= 0 &&
                  model_view_find(view, name) != NULL;
     free(name);
     return found;
@@ -109,8 +111,11 @@ static int list_tensors(struct dequantize *d, bool folder)
             cli_message("%s: %s", d->view.path, item->problem);
             return CLI_FAILED;
         }
-        if (!item->packed && item->stored->dtype == TCQ_DTYPE_U32 && has_scales(&d->view, item)) {
-            cli_message("%s: tensor '%s': looks packed, and no config.json beside it says how",
+        if (!item->packed && item->stored->dtype == TCQ_DTYPE_U32 &&
+            goes_with(&d->view, item, ".scales")) {
+            cli_message(goes_with(&d->view, item, ".biases")
+                            ? "%s: tensor '%s': is in MLX's affine form, which is not decoded here"
+                            : "%s: tensor '%s': looks packed, and no config.json beside it says how",
                         d->view.path, item->name);
             return CLI_FAILED;
         }
