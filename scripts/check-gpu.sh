@@ -20,22 +20,62 @@ if [ -z "${TCQ_GPU_BIN:-}" ]; then
             -DCMAKE_CUDA_ARCHITECTURES=native "${@:2}" >/dev/null
     }
     configure build/gpu
-    cmake --build build/gpu --target check_cuda bench_cuda
+    cmake --build build/gpu --target check_cuda check_linear check_model bench_cuda tcq_command
     configure build/gpu-race -DTCQ_CUDA_RACECHECK=ON
-    cmake --build build/gpu-race --target check_cuda
+    cmake --build build/gpu-race --target check_cuda check_model
     cp build/gpu-race/bin/check_cuda build/gpu/bin/check_cuda_race
+    cp build/gpu-race/bin/check_model build/gpu/bin/check_model_race
 fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 code=0
 "$bin/check_cuda" || code=$?
 [ $code -ne 77 ] || skip "no GPU"
 [ $code -eq 0 ] || exit $code
+"$bin/check_linear"
+
+# Every family, small, in every form of weights; then two layers of a real shape.
+echo "== models against the CPU"
+tests/python/run tests/cuda/models.py "$work" "$bin/tcq" > "$work/list" || {
+    [ $? -eq 77 ] || exit 1
+    echo "check-gpu: the small models were not made: numpy or safetensors is missing"
+}
+for bits in 2 3 4; do
+    "$bin/tcq" synth --shape smollm2-135m --layers 2 --bits $bits -o "$work/smol$bits" --quiet
+    echo "$work/smol$bits" >> "$work/list"
+done
+mapfile -t models < "$work/list"
+"$bin/check_model" "${models[@]}" > "$work/checks" || { grep -v '^ok' "$work/checks"; exit 1; }
+tail -n 1 "$work/checks"
+
+# The demo's model, packed at 4 bits: greedy text of prompts that both sides take
+# in batches of up to 32 tokens.
+real=${TCQ_GPU_MODEL:-build/demo/SmolLM2-135M-4bit}
+if [ -d "$real" ]; then
+    "$bin/check_model" "$real"
+    for prompt in 'Once upon a time' 'The capital of France is' 'Water boils at' \
+        'The first three prime numbers are' 'My favourite season is'; do
+        for device in cpu cuda; do
+            "$bin/tcq" run "$real" --raw "$prompt" -n 100 --quiet --device $device > "$work/$device"
+        done
+        cmp "$work/cpu" "$work/cuda"
+    done
+    echo "check-gpu: greedy text of $real is the CPU's"
+else
+    echo "check-gpu: $real is not there (make demo, then tcq quantize --bits 4): not compared"
+fi
 
 if command -v compute-sanitizer >/dev/null; then
     echo "== compute-sanitizer memcheck"
     compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_cuda" brief
+    compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_linear"
+    compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_model" brief \
+        "${models[0]}" "$work/smol3" > "$work/checks" || { cat "$work/checks"; exit 1; }
     echo "== compute-sanitizer racecheck"
     compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_cuda_race" brief
+    compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_model_race" brief \
+        "${models[0]}" "$work/smol3" > "$work/checks" || { cat "$work/checks"; exit 1; }
 else
     echo "check-gpu: no compute-sanitizer: wrong accesses and races were not looked for"
 fi
@@ -47,5 +87,14 @@ result=${TCQ_GPU_RESULTS:-bench/results}/gpu-$(date -u +%Y-%m-%d)-$name.txt
     date -u +'%Y-%m-%d %H:%M UTC'
     nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem --format=csv,noheader
     "$bin/bench_cuda"
+    "$bin/tcq" bench --device cuda
+    "$bin/tcq" synth --shape qwen3-8b --bits 3 -o "$work/qwen3-8b" --quiet
+    "$bin/tcq" bench --model "$work/qwen3-8b" --device cuda --json "$work/bench.json"
 } | tee "$result"
+python3 - "$work/bench.json" <<'PYTHON'
+import json, sys
+r = json.load(open(sys.argv[1]))
+share = r["decode_linear_seconds"] / r["decode_seconds"]
+sys.exit(f"check-gpu: decode is {share:.0%} of what its linear layers allow" if share < 0.7 else 0)
+PYTHON
 echo "check-gpu: times are in $result"

@@ -101,7 +101,8 @@ class Run(Case):
         text = self.at / "text.txt"
         text.write_text("All the world's a stage.")
         for command in (["run", model, "hello", "-n", 2], ["bench", "--model", model],
-                        ["eval", model, "--text", text]):
+                        ["eval", model, "--text", text],
+                        ["bench", "--shape", "512x512", "--m", 1, "--bits", 3, "--memory", "16MiB"]):
             done = tcq(*command, "--device", "cuda")
             if done.code:
                 self.assertEqual(done.code, 1)

@@ -52,6 +52,8 @@ struct bench {
     uint16_t *x; /* bf16 */
     uint16_t *y; /* bf16, or float32 for a check */
     uint16_t *expanded; /* where expand writes; NULL unless asked for */
+    struct bench_gpu *gpu; /* bench_gpu.h; NULL: the CPU */
+    void *call_x, *call_y, *call_expanded; /* the same as calls get them: on a GPU, its own */
     size_t turn; /* which part of the arena comes next */
     uint64_t fma_rounds, dot_rounds; /* of one measurement; 0: not known yet */
 };
@@ -101,6 +103,12 @@ bool bench_layers_check(struct bench_layers *layers, const struct bench *bench,
 /* The dense bf16 product of out x in weights with m vectors, by the faster of two
  * kernels of ours. */
 void bench_dense_run(struct bench *bench, uint64_t out, uint64_t in, uint32_t m);
+
+/* What one call does; nbytes are those of the packed weights. */
+struct bench_work {
+    double weights, macs, nbytes;
+};
+struct bench_work bench_work_of(const struct bench_case *which);
 
 struct bench_limits bench_limits_measure(struct bench *bench);
 /* Measures one case; CLI_CONTINUE, or an exit code after a message.  *skipped is

@@ -2,7 +2,7 @@
 /*
  * Memory, layers and checks of tcq bench.
  */
-#include "bench.h"
+#include "bench_gpu.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,11 +65,15 @@ int bench_create(struct bench *bench, const struct cli_args *args, size_t arena_
         bench->scales[i] = tcq_f16_from_f32(0.015625f + 0.00390625f * (float)(i % 7));
     for (uint64_t i = 0; i < size_max * m_max; i++)
         bench->x[i] = tcq_bf16_from_f32((float)((double)(mix(i + 1) >> 11) * 0x1p-52 - 1.0));
-    return CLI_CONTINUE;
+    bench->call_x = bench->x;
+    bench->call_y = bench->y;
+    bench->call_expanded = bench->expanded;
+    return args->cuda ? bench_gpu_open(bench, size_max * m_max, expanded_max) : CLI_CONTINUE;
 }
 
 void bench_destroy(struct bench *bench)
 {
+    bench_gpu_close(bench);
     tcq_free(bench->arena);
     tcq_free(bench->scales);
     tcq_free(bench->x);
@@ -137,7 +141,7 @@ enum tcq_status bench_layers_create(struct bench_layers *layers, const struct be
 
 static struct tcq_vectors x_of(const struct bench *bench, const struct bench_case *which)
 {
-    return (struct tcq_vectors){bench->x, TCQ_DTYPE_BF16,
+    return (struct tcq_vectors){bench->call_x, TCQ_DTYPE_BF16,
                                 (size_t)tcq_geometry_in(&which->geometry)};
 }
 
@@ -147,12 +151,12 @@ enum tcq_status bench_layers_run(struct bench_layers *layers, const struct bench
     const struct tcq_linear *layer = layers->copies[layers->next % layers->count];
     const struct tcq_linear *other = layers->copies[(layers->next + 1) % layers->count];
     size_t out = (size_t)tcq_geometry_out(&which->geometry);
-    struct tcq_vectors x = x_of(bench, which), y = {bench->y, TCQ_DTYPE_BF16, out};
+    struct tcq_vectors x = x_of(bench, which), y = {bench->call_y, TCQ_DTYPE_BF16, out};
     layers->next += which->op == BENCH_GATE_UP ? 2 : 1;
     if (which->op == BENCH_GATE_UP)
         return tcq_gate_up_forward(layer, other, which->m, &y, &x, TCQ_SWIGLU_FUSED, error);
     if (which->op == BENCH_EXPAND)
-        return tcq_linear_expand(layer, bench->expanded, TCQ_DTYPE_BF16, x.stride, error);
+        return tcq_linear_expand(layer, bench->call_expanded, TCQ_DTYPE_BF16, x.stride, error);
     return tcq_linear_forward(layer, which->m, &y, &x, NULL, error);
 }
 
@@ -197,9 +201,11 @@ bool bench_layers_check(struct bench_layers *layers, const struct bench *bench,
     if (which->op == BENCH_GATE_UP || which->op == BENCH_EXPAND)
         return true; /* made of the same kernels; tests/unit checks their joints */
     uint64_t out = tcq_geometry_out(&which->geometry);
-    struct tcq_vectors x = x_of(bench, which), y = {bench->y, TCQ_DTYPE_F32, (size_t)out};
+    struct tcq_vectors x = x_of(bench, which), y = {bench->call_y, TCQ_DTYPE_F32, (size_t)out};
     struct tcq_error error;
-    if (tcq_linear_forward(layers->copies[0], which->m, &y, &x, NULL, &error) != TCQ_OK) {
+    size_t nbytes = which->m * (size_t)out * sizeof(float);
+    if (tcq_linear_forward(layers->copies[0], which->m, &y, &x, NULL, &error) != TCQ_OK ||
+        (bench->gpu && bench_gpu_fetch(bench, nbytes, &error) != TCQ_OK)) {
         cli_fail(NULL, &error);
         return false;
     }

@@ -4,7 +4,7 @@
  * since the speed of a shared machine drifts; shares and ratios are medians over
  * the rounds of quotients within one round.
  */
-#include "bench.h"
+#include "bench_gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -235,15 +235,11 @@ struct rounds {
 };
 
 /* Work of one call. */
-struct work {
-    double weights, macs, nbytes;
-};
-
-static struct work work_of(const struct bench_case *which)
+struct bench_work bench_work_of(const struct bench_case *which)
 {
     const struct tcq_geometry *g = &which->geometry;
     double layers = which->op == BENCH_GATE_UP ? 2 : 1;
-    struct work w;
+    struct bench_work w;
     w.weights = layers * (double)g->rows * (double)g->cols;
     w.macs = w.weights * which->m;
     w.nbytes = layers * ((double)tcq_geometry_words(g) * 4 + (double)g->rows * 2);
@@ -255,7 +251,7 @@ static enum tcq_status one_round(struct bench *bench, struct bench_layers *layer
                                  struct tcq_error *error)
 {
     const struct tcq_geometry *g = &which->geometry;
-    struct work work = work_of(which);
+    struct bench_work work = bench_work_of(which);
     struct bench_limits limits = bench_limits_measure(bench);
     double start = bench_seconds(bench);
     enum tcq_status status = bench_layers_run(layers, bench, which, error);
@@ -281,7 +277,7 @@ static enum tcq_status one_round(struct bench *bench, struct bench_layers *layer
 
 static void summarize(struct rounds *r, const struct bench_case *which, struct bench_result *out)
 {
-    struct work work = work_of(which);
+    struct bench_work work = bench_work_of(which);
     double took = median(r->took, r->count);
     out->us = took * 1e6;
     out->gweights = work.weights / took * 1e-9;
@@ -343,11 +339,13 @@ int bench_measure(struct bench *bench, const struct bench_case *which, bool rati
         out->operation = tcq_linear_operation(layers.copies[0], which->m);
         snprintf(out->kernel, sizeof out->kernel, "%s",
                  which->m ? tcq_linear_kernel(layers.copies[0], which->m) : "expand");
-        if (run_rounds(bench, &layers, which, ratios, out, &error) != TCQ_OK)
+        status = bench->gpu ? bench_gpu_rounds(bench, &layers, which, ratios, out, &error)
+                            : run_rounds(bench, &layers, which, ratios, out, &error);
+        if (status != TCQ_OK)
             code = cli_fail(NULL, &error);
     }
     bench_layers_destroy(&layers);
-    double scalar = ratios && code == CLI_CONTINUE ? scalar_time(bench, which) : 0;
+    double scalar = ratios && !bench->gpu && code == CLI_CONTINUE ? scalar_time(bench, which) : 0;
     out->ratio_scalar = scalar * out->gweights * 1e9;
     return code;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
+#include "bench_gpu.h"
 #include "bench_model.h"
 #include "bench_encode.h"
 #include "commands.h"
@@ -231,13 +231,13 @@ static void set_defaults(struct options *o)
     o->m_count = sizeof m / sizeof *m;
 }
 
-static void finish_options(struct options *o)
+static void finish_options(struct options *o, bool cuda)
 {
     if (!o->shape_count) {
         o->shapes[o->shape_count++] = (struct shape){17408, 5120, 0};
         o->shapes[o->shape_count++] = (struct shape){5120, 17408, 0};
     }
-    bool takes_int8 = o->op == BENCH_AUTO || o->op == BENCH_SMALL || o->op == BENCH_GATE_UP;
+    bool takes_int8 = !cuda && (o->op == BENCH_AUTO || o->op == BENCH_SMALL || o->op == BENCH_GATE_UP);
     if (!o->act_given) {
         o->act_float = true;
         o->act_int8 = takes_int8;
@@ -265,8 +265,13 @@ static const char *activations_of(const struct bench_case *which)
 }
 
 /* Rows are printed as they come: a run takes a minute or two. */
-static void print_titles(void)
+static void print_titles(const struct bench *bench)
 {
+    if (bench->gpu) {
+        printf("%-30s %2s %12s %1s %4s %9s %7s %8s %5s %8s %6s\n", "kernel", "ax", "stored", "k",
+               "M", "us", "Gw/s", "GMAC/s", "%copy", "bf16 us", "x bf16");
+        return;
+    }
     printf("%-30s %2s %12s %1s %-5s %4s %9s %7s %7s %5s %5s %5s %7s %6s\n", "kernel", "ax",
            "stored", "k", "act", "M", "us", "Gw/s", "GMAC/s", "%FMA", "%int8", "%mem", "x C",
            "x bf16");
@@ -278,7 +283,19 @@ static const char *ratio_text(double ratio, char text[16])
     return text;
 }
 
-static void print_row(const struct bench_case *which, const struct bench_result *r)
+static void print_gpu_row(const struct bench_case *which, const struct bench_result *r,
+                          const char *name, const char *stored)
+{
+    const struct tcq_geometry *g = &which->geometry;
+    char bf16[16], ratio[16];
+    printf("%-30s %2u %12s %1u %4u %9.2f %7.0f %8.0f %5.1f %8s %6s\n", name, g->axis, stored, g->k,
+           which->m, r->us, r->gweights, r->gmac, 100 * r->share_memory,
+           ratio_text(r->ratio_bf16 * r->us, bf16), ratio_text(r->ratio_bf16, ratio));
+    fflush(stdout);
+}
+
+static void print_row(const struct bench *bench, const struct bench_case *which,
+                      const struct bench_result *r)
 {
     const struct tcq_geometry *g = &which->geometry;
     char name[96], stored[48], scalar[16], dense[16];
@@ -286,6 +303,10 @@ static void print_row(const struct bench_case *which, const struct bench_result 
              which->op == BENCH_GATE_UP ? "gate-up " : "", r->kernel);
     snprintf(stored, sizeof stored, "%llux%llu", (unsigned long long)g->rows,
              (unsigned long long)g->cols);
+    if (bench->gpu) {
+        print_gpu_row(which, r, name, stored);
+        return;
+    }
     printf("%-30s %2u %12s %1u %-5s %4u %9.0f %7.2f %7.1f %5.1f %5.1f %5.1f %7s %6s\n", name,
            g->axis, stored, g->k, activations_of(which), which->m, r->us, r->gweights, r->gmac,
            100 * r->share_fma, 100 * r->share_int8, 100 * r->share_memory,
@@ -322,7 +343,8 @@ static int write_json(const char *path, const struct bench *bench,
                       const struct bench_limits *limits, json_t *rows)
 {
     json_t *all =
-        json_pack("{s:s, s:s, s:b, s:s, s:i, s:o, s:O}", "version", tcq_version(), "build",
+        json_pack("{s:s, s:s, s:s, s:b, s:s, s:i, s:o, s:O}", "device",
+                  bench->gpu ? bench_gpu_name(bench) : "cpu", "version", tcq_version(), "build",
                   TCQ_BUILD_TYPE, "optimized", (int)optimized, "limits_isa", bench->probe->isa,
                   "threads", (int)bench->threads, "limits", limits_json(limits), "rows", rows);
     if (!all)
@@ -339,6 +361,8 @@ static int write_json(const char *path, const struct bench *bench,
 static struct bench_limits best_limits(struct bench *bench)
 {
     struct bench_limits best = {0};
+    if (bench->gpu)
+        return bench_gpu_limits(bench);
     for (int i = 0; i < 7; i++) {
         struct bench_limits now = bench_limits_measure(bench);
         best.memory_gb = now.memory_gb > best.memory_gb ? now.memory_gb : best.memory_gb;
@@ -387,7 +411,7 @@ static int measure(struct report *report, const struct options *o,
     int code = bench_measure(&report->bench, &which, !o->no_ratios, &result, &skipped);
     if (code != CLI_CONTINUE || skipped)
         return code;
-    print_row(&which, &result);
+    print_row(&report->bench, &which, &result);
     json_array_append_new(report->rows, row_json(&report->bench, &which, &result));
     report->done++;
     return code;
@@ -440,12 +464,16 @@ static int bench_all(struct report *report, const struct options *o, const struc
     if (code != CLI_CONTINUE)
         return code;
     report->limits = best_limits(&report->bench);
-    printf("%slimits (%s, %u threads): memory %.1f GB/s, float32 %.1f GMAC/s, int8 %.1f GMAC/s\n",
+    if (report->bench.gpu)
+        printf("limits (%s): a copy reads and writes %.0f GB/s\n", bench_gpu_name(&report->bench),
+               report->limits.memory_gb);
+    else
+        printf("%slimits (%s, %u threads): memory %.1f GB/s, float32 %.1f GMAC/s, int8 %.1f GMAC/s\n",
            optimized ? "" : "DEBUG BUILD, every speed is meaningless: ", report->bench.probe->isa,
            report->bench.threads, report->limits.memory_gb, report->limits.fma_gmac,
            report->limits.int8_gmac);
     fflush(stdout);
-    print_titles();
+    print_titles(&report->bench);
     code = measure_all(report, o);
     if (code == CLI_CONTINUE && report->done == 0) {
         cli_message("nothing was measured");
@@ -466,15 +494,15 @@ static int run(const struct cli_command *self, int argc, char **argv)
         set_defaults(o);
         code = cli_parse(self, argc, argv, 0, 0, set_option, o, &args);
     }
-    if (code == CLI_CONTINUE && args.cuda && !o->model)
-        code = cli_usage("--device cuda needs --model");
+    if (code == CLI_CONTINUE && args.cuda && o->encode)
+        code = cli_usage("--op encode measures the CPU: --device cuda is for layers and models");
     if (code == CLI_CONTINUE && o->model) {
         code = bench_model(&args, o->model, o->json);
     } else if (code == CLI_CONTINUE && o->encode) {
         code = bench_encode(&args, o->bits, o->bits_count, o->L, o->L_count,
                             o->block ? o->block : 256, o->json);
     } else if (code == CLI_CONTINUE) {
-        finish_options(o);
+        finish_options(o, args.cuda);
         code = bench_all(&report, o, &args);
         bench_destroy(&report.bench);
     }
@@ -497,6 +525,8 @@ const struct cli_command cmd_bench = {
         "Gw/s: 10^9 weights of the layer a second; GMAC/s: that times M. %FMA, %int8 and\n"
         "%mem: share of the limit; x C and x bf16: times as fast as plain C and as the\n"
         "same layer in bf16.\n\n"
+        "On a GPU, times are those of calls in a CUDA graph; the limit is a copy, bf16 is\n"
+        "cuBLAS, and %copy counts the packed weights alone.\n\n"
         "Operation encode measures the encoder on Gaussian weights, the best of short\n"
         "calls. Mw/s core: 10^6 weights a second of one thread's processor time; Gsteps/s:\n"
         "10^9 states times positions of both passes; %limit: share of the rate at which it\n"
