@@ -124,7 +124,9 @@ TCQ_API enum tcq_status tcq_chat_encode(const struct tcq_tokenizer *tokenizer,
 /* ------------------------------------------------------------------------ */
 
 /* The weights of a model.  Files stay mapped and weights are used where they
- * lie, a few rows of GGUF's blocks decoded at a time; norms and biases are copied. */
+ * lie, a few rows of GGUF's blocks decoded at a time; norms and biases are copied.  A
+ * file that is replaced (renamed over) meanwhile is read on; one that is cut off
+ * raises SIGBUS where the system says so, as mapped files do. */
 struct tcq_model;
 
 struct tcq_model_options {

@@ -2,10 +2,13 @@
 """Paths, names and folders that would lose data, hang or give an unreadable model."""
 import json
 import os
+import shutil
+import signal
 import struct
+import subprocess
 import unittest
 
-from support import Case, tree
+from support import COMMAND, Case, tree
 
 UP = "model.layers.0.mlp.up_proj"
 
@@ -107,6 +110,107 @@ class Output(Case):
     def test_shard_numbers(self):
         for value in ("1/4294967297", "4294967297/1", " 1/2", "1/ 2", "1/2 ", "1/", "0x1/2"):
             self.bad(2, "expected I/N", "quantize", "model", "-o", "out", "--shard", value)
+
+
+class Bytes(Case):
+    """Paths that are no UTF-8."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = os.path.join(os.fsencode(self.at), b"m\xff\xe9.d")
+        self.source = write_model(self.at / "source", [UP + ".weight"])
+        os.rename(self.source, self.path)
+
+    def test_json(self):
+        packed = self.path + b".packed"
+        path = os.fsencode(self.at).decode() + "/m\ufffd\ufffd.d"
+        report = self.run_bytes("quantize", self.path, "-o", packed, "--L", "8", "--json")
+        self.assertEqual(report["output"], path + ".packed")
+        for command in ("inspect", "verify"):
+            self.assertEqual(self.run_bytes(command, packed, "--json")["path"], path + ".packed")
+        synth = self.path + b".synth"
+        self.run_bytes("synth", "--shape", "smollm2-135m", "--layers", "1", "-o", synth)
+        self.assertEqual(self.run_bytes("run", synth, "x", "-n", "2", "--json")["tokens"], 2)
+        text = os.path.join(os.fsencode(self.at), b"t\xff.txt")
+        with open(text, "w") as file:
+            file.write("a few words")
+        report = self.run_bytes("eval", synth, "--text", text, "--json")
+        self.assertGreater(report["scored"], 0)
+        self.run_bytes("bench", "--model", synth, "--json", text)
+        with open(text) as file:
+            self.assertEqual(json.load(file)["model"], path + ".synth")
+        self.run_bytes("dequantize", packed, "-o", self.path + b".plain")
+
+    def test_resume(self):
+        """That the source has changed since is seen whatever its file's name."""
+        file = os.path.join(os.fsencode(self.large()), b"w\xff.safetensors")
+        arguments = ["quantize", file, "-o", self.path + b".out", "--L", "8"]
+        script = "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\""
+        done = subprocess.run(["bash", "-c", script, COMMAND, *arguments], capture_output=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(b"File too large", done.stderr)
+        os.utime(file, (1, 1))
+        done = subprocess.run([COMMAND, *arguments, "--resume"], capture_output=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(b"'source files' was", done.stderr)
+
+    def large(self):
+        folder = self.model(1, 128, 128, name="large")
+        os.rename(folder / "model.safetensors", os.fsencode(folder) + b"/w\xff.safetensors")
+        return folder
+
+    def run_bytes(self, *arguments):
+        done = subprocess.run([COMMAND, *arguments], capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout) if b"{" in done.stdout[:2] else None
+
+
+class Changing(Case):
+    """Files that change while they are read."""
+
+    def setUp(self):
+        super().setUp()
+        # a byte a token, so that it soon says something, and two seconds of them
+        self.model(6, 512, 1536, 256, name="m")
+        self.good("synth", "--shape", "smollm2-135m", "--layers", 1, "-o", self.at / "synth")
+        shutil.copy(self.at / "synth" / "tokenizer.json", self.at / "m")
+        self.weights = self.at / "m" / "model.safetensors"
+
+    def running(self):
+        process = subprocess.Popen([COMMAND, "run", str(self.at / "m"), "x", "-n", "0"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        process.stdout.read(1)  # it has loaded, and goes on
+        return process
+
+    def test_cut_off(self):
+        process = self.running()
+        os.truncate(self.weights, 1 << 20)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertEqual(err.decode(), "tcq: a file that was being read was cut off meanwhile, "
+                                       "or its disk failed\n")
+
+    def test_replaced(self):
+        """What was opened is read to its end, whatever has its name by then."""
+        process = self.running()
+        (self.at / "other").write_bytes(b"not a model")
+        os.replace(self.at / "other", self.weights)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        self.bad(1, "model.safetensors", "run", self.at / "m", "x")
+
+    def test_overwritten(self):
+        """Other bytes under the same name give other text, or numbers that are none;
+        never a read outside of the file."""
+        process = self.running()
+        with open(self.weights, "r+b") as file:
+            file.seek(1 << 20)
+            file.write(b"\xff" * (8 << 20))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (0, 1), err)
 
 
 class Names(Case):

@@ -185,8 +185,8 @@ static int report(const struct model_bench *b, const char *json_path)
     printf("peak memory %s\n", cli_nbytes_text(peak).s);
     if (!json_path)
         return CLI_OK;
-    json_t *json = json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "model",
-                             b->path, "device", b->model->device ? "cuda" : "cpu", "threads",
+    json_t *json = json_pack("{s:o, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "model",
+                             cli_json_text(b->path), "device", b->model->device ? "cuda" : "cpu", "threads",
                              (json_int_t)tcq_context_threads(b->context), "stored_nbytes",
                              (json_int_t)info->stored_nbytes, "decode_seconds", b->whole[0],
                              "decode_linear_seconds", b->linear[0], "decode_share", b->share[0],

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/utf8.h"
+
 enum { OPTIONS_MAX = 48, HELP_COLUMN = 26, HELP_WIDTH = 90 };
 
 static const struct {
@@ -275,6 +277,23 @@ enum tcq_status cli_context(const struct cli_args *args, struct tcq_context **ou
     if (status != TCQ_OK)
         cli_fail(NULL, &error);
     return status;
+}
+
+json_t *cli_json_text(const char *text)
+{
+    const uint8_t *bytes = (const uint8_t *)text;
+    size_t nbytes = strlen(text), used = 0;
+    char *valid = malloc(3 * nbytes + 1); /* U+FFFD takes three bytes */
+    for (size_t at = 0, length; valid && at < nbytes; at += length) {
+        uint32_t code = 0xfffd;
+        length = tcq_utf8_decode(bytes + at, nbytes - at, &code);
+        if (length == 0)
+            length = 1;
+        used += tcq_utf8_encode((uint8_t *)valid + used, code);
+    }
+    json_t *json = valid ? json_stringn(valid, used) : NULL;
+    free(valid);
+    return json;
 }
 
 int cli_print_json(json_t *json)

@@ -116,6 +116,9 @@ struct cli_text cli_time_text(double seconds);
 /* Seconds of a clock that only goes forward. */
 double cli_seconds(void);
 
+/* A string of JSON, which is UTF-8 and a path need not be: other bytes become
+ * U+FFFD.  NULL: out of memory. */
+json_t *cli_json_text(const char *text);
 /* Prints json to stdout and releases it (NULL: out of memory). */
 int cli_print_json(json_t *json);
 
@@ -140,6 +143,8 @@ void cli_progress_end(struct cli_progress *progress);
 
 /* SIGINT and SIGTERM set a flag; a second one ends the program at once. */
 void cli_signals_catch(void);
+/* A mapped file that is cut off while it is read ends the program with a message. */
+void cli_signals_explain(void);
 bool cli_interrupted(void);
 
 #endif

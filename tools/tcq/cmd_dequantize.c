@@ -277,7 +277,7 @@ static int write_folder(struct dequantize *d)
 {
     const struct options *o = d->options;
     struct output output;
-    json_t *job = json_pack("{s:s}", "source", d->view.path);
+    json_t *job = json_pack("{s:o}", "source", cli_json_text(d->view.path));
     int code = job ? output_open(&output, o->output, false, o->force, job) : cli_out_of_memory();
     json_decref(job);
     if (code != CLI_CONTINUE)

@@ -147,9 +147,9 @@ static json_t *item_json(const struct model_item *item)
         json_object_set_new(json, "interleaved", json_boolean(g->layout == TCQ_LAYOUT_INTERLEAVED));
     }
     if (json && item->stored)
-        json_object_set_new(json, "file", json_string(item->stored->file));
+        json_object_set_new(json, "file", cli_json_text(item->stored->file));
     if (json && item->problem)
-        json_object_set_new(json, "problem", json_string(item->problem));
+        json_object_set_new(json, "problem", cli_json_text(item->problem));
     return json;
 }
 
@@ -159,8 +159,8 @@ static int print_json(const struct model_view *view, const struct totals *t)
     for (size_t i = 0; tensors && i < view->count; i++)
         json_array_append_new(tensors, item_json(&view->items[i]));
     return cli_print_json(
-        json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:f, s:I, s:I, s:f}", "path", view->path, "kind",
-                  kind_name(view), "tensors", tensors, "packed_tensors",
+        json_pack("{s:o, s:s, s:o, s:I, s:I, s:I, s:f, s:I, s:I, s:f}", "path",
+                  cli_json_text(view->path), "kind", kind_name(view), "tensors", tensors, "packed_tensors",
                   (json_int_t)t->packed_tensors, "packed_weights", (json_int_t)t->packed_weights,
                   "packed_nbytes", (json_int_t)t->packed_nbytes, "packed_bits_per_weight",
                   bits(t->packed_nbytes, t->packed_weights), "weights", (json_int_t)t->weights,

@@ -314,8 +314,8 @@ static int print_json(const struct verify *v)
     json_t *tensors = json_array();
     for (size_t i = 0; tensors && i < v->count; i++)
         json_array_append_new(tensors, finding_json(&v->findings[i]));
-    return cli_print_json(json_pack("{s:s, s:o, s:I}", "path", v->view.path, "tensors", tensors,
-                                    "mismatches", (json_int_t)v->mismatches));
+    return cli_print_json(json_pack("{s:o, s:o, s:I}", "path", cli_json_text(v->view.path),
+                                    "tensors", tensors, "mismatches", (json_int_t)v->mismatches));
 }
 
 /* ---- The command ---- */

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
+#include "base/memory.h"
+
 static json_t *patterns_json(const struct plan_patterns *patterns)
 {
     json_t *list = json_array();
@@ -38,18 +41,17 @@ static json_t *files_json(const struct tcq_source *source, const char *path)
     bool folder = tcq_source_get_kind(source) == TCQ_SOURCE_FOLDER;
     for (size_t i = 0; i < tcq_source_count(source); i++) {
         const char *name = tcq_source_get(source, i)->file;
-        if (json_object_get(files, name))
-            continue;
-        char *full = NULL;
+        json_t *key = cli_json_text(name);
+        char *full = folder ? tcq_path_join(path, name) : tcq_strdup(path);
         struct stat st;
-        if (asprintf(&full, "%s/%s", path, name) < 0)
-            break;
-        if (stat(folder ? full : path, &st) == 0)
+        if (key && full && !json_object_get(files, json_string_value(key)) &&
+            stat(full, &st) == 0)
             json_object_set_new(
-                files, name,
+                files, json_string_value(key),
                 json_pack("[I, I, I]", (json_int_t)st.st_size, (json_int_t)st.st_mtim.tv_sec,
                           (json_int_t)st.st_mtim.tv_nsec));
-        free(full);
+        json_decref(key);
+        tcq_free(full);
     }
     return files;
 }
@@ -60,7 +62,7 @@ json_t *job_json(const struct plan_options *options, const struct tcq_source *so
     json_t *job = job_options_json(options);
     char *full = realpath(path, NULL);
     if (job) {
-        json_object_set_new(job, "source", json_string(full ? full : path));
+        json_object_set_new(job, "source", cli_json_text(full ? full : path));
         json_object_set_new(job, "source files", files_json(source, path));
     }
     free(full);

@@ -73,6 +73,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    cli_signals_explain();
     int code = dispatch(argc, argv);
     /* Output that did not reach its file is a failure, whatever the command thought. */
     errno = 0;

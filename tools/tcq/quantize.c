@@ -79,7 +79,7 @@ static int report(const struct quantize *q)
     if (q->args.json) {
         json_t *json = plan_json(&q->plan);
         if (json) {
-            json_object_set_new(json, "output", json_string(q->output.path));
+            json_object_set_new(json, "output", cli_json_text(q->output.path));
             json_object_set_new(json, "seconds", json_real(seconds));
             json_object_set_new(json, "memory_nbytes",
                                 json_integer((json_int_t)pack_memory_nbytes(&q->pack)));

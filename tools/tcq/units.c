@@ -154,6 +154,29 @@ void cli_signals_catch(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* Files are mapped: reading beyond the end of one that was cut off since comes as
+ * this signal, and so does a disk that fails. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    static const char message[] =
+        "tcq: a file that was being read was cut off meanwhile, or its disk failed\n";
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        signal(number, SIG_DFL); /* a fault of the program: again, without us */
+        return;
+    }
+    ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
+    (void)written;
+    _exit(CLI_FAILED);
+}
+
+void cli_signals_explain(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}
+
 bool cli_interrupted(void)
 {
     return interrupted != 0;
