@@ -83,6 +83,32 @@ static int likelier_first(const void *left, const void *right)
     return a->id < b->id ? -1 : 1;
 }
 
+/* The k likeliest of count candidates come to the front, in any order: quickselect
+ * (Hoare), some twenty times faster than sorting a vocabulary for the sake of 40. */
+static void select_likeliest(struct candidate *c, size_t count, size_t k)
+{
+    size_t low = 0, high = count; /* what is not in its part yet */
+    while (high - low > 1) {
+        struct candidate pivot = c[low + (high - low - 1) / 2];
+        size_t i = low, j = high - 1;
+        for (;; i++, j--) {
+            while (likelier_first(&c[i], &pivot) < 0)
+                i++;
+            while (likelier_first(&pivot, &c[j]) < 0)
+                j--;
+            if (i >= j)
+                break;
+            struct candidate swap = c[i];
+            c[i] = c[j];
+            c[j] = swap;
+        }
+        if (k <= j + 1)
+            high = j + 1;
+        else
+            low = j + 1;
+    }
+}
+
 /* Candidates that any rule can keep, sorted; how many.  min_p is a bound on the
  * logits themselves, so it is applied before sorting. */
 static size_t collect(struct tcq_sampler *s, const float *logits, float highest)
@@ -95,10 +121,17 @@ static size_t collect(struct tcq_sampler *s, const float *logits, float highest)
     for (uint32_t id = 0; id < s->vocab; id++) {
         double relative = ((double)logits[id] - (double)highest) / (double)o->temperature;
         if (relative >= least)
-            s->candidates[count++] = (struct candidate){logits[id], id, exp(relative)};
+            s->candidates[count++] = (struct candidate){logits[id], id, 0};
+    }
+    if (o->top_k && o->top_k < count) {
+        select_likeliest(s->candidates, count, o->top_k);
+        count = o->top_k;
     }
     qsort(s->candidates, count, sizeof *s->candidates, likelier_first);
-    return o->top_k && o->top_k < count ? o->top_k : count;
+    for (size_t i = 0; i < count; i++)
+        s->candidates[i].weight = exp(((double)s->candidates[i].logit - (double)highest) /
+                                      (double)o->temperature);
+    return count;
 }
 
 enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logits, uint32_t *token,

@@ -19,7 +19,9 @@
 #define SMALL_LIMIT 5e-3
 #define WIDE_LIMIT 1e-1
 
-enum { PROMPT = 150, SMALL_BATCH = 16, ANSWER = 48, CONTEXT = 1024, LONG = 700 };
+static size_t prompt = 150; /* tokens; brief: few, for the sanitizer's sake */
+
+enum { PROMPT = 150, BRIEF = 20, SMALL_BATCH = 16, ANSWER = 48, CONTEXT = 1024, LONG = 700 };
 
 struct side {
     struct tcq_context *context;
@@ -110,15 +112,15 @@ static uint32_t likeliest(const float *logits, uint32_t count)
 static void check_logits(struct side *cpu, struct side *gpu, const char *path,
                          const uint32_t *tokens, uint32_t batch, double limit)
 {
-    size_t count = PROMPT * (size_t)cpu->vocab;
+    size_t count = prompt * cpu->vocab;
     float *a = malloc(count * sizeof *a), *b = malloc(count * sizeof *b);
     if (!a || !b)
         exit(1);
     char what[64];
     new_session(cpu, batch);
     new_session(gpu, batch);
-    forward(cpu, tokens, PROMPT, a);
-    forward(gpu, tokens, PROMPT, b);
+    forward(cpu, tokens, prompt, a);
+    forward(gpu, tokens, prompt, b);
     double d = difference(a, b, count);
     snprintf(what, sizeof what, "logits in batches of %u", batch);
     report(path, what, d <= limit, d);
@@ -132,14 +134,14 @@ static void check_graph(struct side *gpu, const char *path, const uint32_t *toke
 {
     struct tcq_error error = {0};
     size_t vocab = gpu->vocab, nbytes = vocab * sizeof(float);
-    float *logits[2] = {malloc(PROMPT * nbytes), malloc(PROMPT * nbytes)};
+    float *logits[2] = {malloc(prompt * nbytes), malloc(prompt * nbytes)};
     size_t choices = 0;
     if (!logits[0] || !logits[1])
         exit(1);
     for (int graph = 0; graph < 2; graph++) {
         new_session(gpu, SMALL_BATCH);
         ((struct gpu_session *)gpu->session->on_device)->no_graph = !graph;
-        for (size_t i = 0; i < PROMPT; i++) {
+        for (size_t i = 0; i < prompt; i++) {
             float *to = logits[graph] + i * vocab;
             uint32_t token;
             forward(gpu, tokens + i, 1, to);
@@ -149,8 +151,8 @@ static void check_graph(struct side *gpu, const char *path, const uint32_t *toke
     }
     bool captured = ((struct gpu_session *)gpu->session->on_device)->decode != NULL;
     report(path, "a graph and none: the same bytes",
-           captured && memcmp(logits[0], logits[1], PROMPT * nbytes) == 0, 0);
-    report(path, "choices on the GPU", choices == 2 * PROMPT, (double)choices);
+           captured && memcmp(logits[0], logits[1], prompt * nbytes) == 0, 0);
+    report(path, "choices on the GPU", choices == 2 * prompt, (double)choices);
     free(logits[0]);
     free(logits[1]);
 }
@@ -158,7 +160,7 @@ static void check_graph(struct side *gpu, const char *path, const uint32_t *toke
 /* Greedy text of both.  Where they part, the CPU's logits say how near the two
  * tokens were, and the text goes on with the CPU's. */
 static void check_text(struct side *cpu, struct side *gpu, const char *path, const uint32_t *tokens,
-                       size_t prompt)
+                       size_t length)
 {
     struct tcq_error error = {0};
     float *logits = malloc(cpu->vocab * sizeof *logits);
@@ -169,10 +171,10 @@ static void check_text(struct side *cpu, struct side *gpu, const char *path, con
     if (!logits)
         exit(1);
     /* As the GPU does up to 128 tokens: batches in which nothing is rounded on a grid. */
-    new_session(cpu, prompt == PROMPT ? 0 : 32);
+    new_session(cpu, length == PROMPT ? 0 : 32);
     new_session(gpu, 0);
-    memcpy(fed, tokens, prompt * sizeof *fed);
-    for (size_t i = 0, count = prompt; i < ANSWER; i++, count = 1) {
+    memcpy(fed, tokens, length * sizeof *fed);
+    for (size_t i = 0, count = length; i < ANSWER; i++, count = 1) {
         fail_on(tcq_session_forward(cpu->session, fed, count, TCQ_LOGITS_LAST, logits, &error),
                 "text", &error);
         fail_on(tcq_session_next(gpu->session, gpu->sampler, fed, count, &b, &error), "text",
@@ -183,8 +185,8 @@ static void check_text(struct side *cpu, struct side *gpu, const char *path, con
         parted += a != b;
         fed[0] = a;
     }
-    snprintf(what, sizeof what, "%d tokens after %zu, %u differ", ANSWER, prompt, parted);
-    report(path, what, widest <= (prompt == PROMPT ? WIDE_LIMIT : SMALL_LIMIT), widest);
+    snprintf(what, sizeof what, "%d tokens after %zu, %u differ", ANSWER, length, parted);
+    report(path, what, widest <= (length == PROMPT ? WIDE_LIMIT : SMALL_LIMIT), widest);
     free(logits);
 }
 
@@ -225,7 +227,7 @@ static void check_model(const char *path, bool brief)
         tokens[i] = (random >> 8) % cpu.vocab;
     }
     check_logits(&cpu, &gpu, path, tokens, SMALL_BATCH, SMALL_LIMIT);
-    check_logits(&cpu, &gpu, path, tokens, PROMPT, gpu.model->info.packed_modules
+    check_logits(&cpu, &gpu, path, tokens, (uint32_t)prompt, gpu.model->info.packed_modules
                                                        ? WIDE_LIMIT : SMALL_LIMIT);
     check_graph(&gpu, path, tokens);
     if (!brief) {
@@ -241,6 +243,7 @@ static void check_model(const char *path, bool brief)
 int main(int argc, char **argv)
 {
     bool brief = argc > 1 && strcmp(argv[1], "brief") == 0;
+    prompt = brief ? BRIEF : PROMPT;
     for (int i = 1 + brief; i < argc; i++)
         check_model(argv[i], brief);
     if (argc <= 1 + brief) { /* under CTest: whether there is a GPU at all */

@@ -280,6 +280,45 @@ static void sampler_refuses(void **state)
     tcq_sampler_destroy(sampler);
 }
 
+/* The top k of a large vocabulary with many equals give the choices that they give
+ * where nothing else can be chosen. */
+static void top_k_of_many(void **state)
+{
+    (void)state;
+    enum { MANY = 5000, ROUNDS = 60 };
+    static float logits[MANY], sorted[MANY];
+    struct random r = random_start("top_k_of_many", 3);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint32_t k = 1 + random_below(&r, 200), equals = 0, a = 0, b = 0;
+        for (size_t i = 0; i < MANY; i++)
+            logits[i] = sorted[i] = floorf(random_normal(&r) * 8) / 4;
+        for (size_t i = 0; i < MANY; i++) /* those of rank k and above, ties by id */
+            for (size_t j = i + 1; j < MANY && i < k; j++)
+                if (sorted[j] > sorted[i]) {
+                    float swap = sorted[i];
+                    sorted[i] = sorted[j];
+                    sorted[j] = swap;
+                }
+        for (size_t i = 0; i < k; i++)
+            equals += sorted[i] == sorted[k - 1];
+        struct tcq_sampler *one = NULL, *other = NULL;
+        struct tcq_sampler_options options = {.temperature = 1, .top_k = k, .seed = r.state};
+        assert_int_equal(tcq_sampler_create(&options, MANY, &one, NULL), TCQ_OK);
+        options.top_k = 0;
+        assert_int_equal(tcq_sampler_create(&options, MANY, &other, NULL), TCQ_OK);
+        assert_int_equal(tcq_sampler_next(one, logits, &a, NULL), TCQ_OK);
+        for (size_t i = 0; i < MANY; i++) {
+            bool kept = logits[i] > sorted[k - 1] || (logits[i] == sorted[k - 1] && equals > 0);
+            equals -= kept && logits[i] == sorted[k - 1];
+            logits[i] = kept ? logits[i] : -INFINITY;
+        }
+        assert_int_equal(tcq_sampler_next(other, logits, &b, NULL), TCQ_OK);
+        assert_int_equal(a, b);
+        tcq_sampler_destroy(one);
+        tcq_sampler_destroy(other);
+    }
+}
+
 /* By how much something does not fit, in whole MiB that add up. */
 static void memory_messages(void **state)
 {
@@ -298,7 +337,7 @@ static void memory_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_messages),
+        cmocka_unit_test(memory_messages), cmocka_unit_test(top_k_of_many),
         cmocka_unit_test(products),        cmocka_unit_test(attention),
         cmocka_unit_test(norms_and_swiglu), cmocka_unit_test(affine_rows),
         cmocka_unit_test(sampling),        cmocka_unit_test(sampler_refuses),
