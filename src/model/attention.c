@@ -10,20 +10,30 @@
 #include "model/session.h"
 
 /* Vectors (positions times query heads of a group) that a task aims at, and most of
- * them where that makes whole tiles. */
-enum { TASK_VECTORS = 16, TASK_VECTORS_MAX = 24, TILE_VECTORS = 8, NARROW_COUNT = 256 };
+ * them where that makes whole tiles; fewer where their scores, for every position of
+ * the context, would outgrow SCORES_NBYTES. */
+enum {
+    TASK_VECTORS = 16,
+    TASK_VECTORS_MAX = 24,
+    TILE_VECTORS = 8,
+    SCORES_NBYTES = 2 << 20,
+    NARROW_COUNT = 256
+};
 
 static uint32_t group_of(const struct tcq_settings *s)
 {
     return s->heads / s->kv_heads;
 }
 
-static uint32_t task_positions(const struct tcq_settings *s)
+static uint32_t task_positions(const struct tcq_settings *s, uint32_t context)
 {
+    size_t vector_nbytes = tcq_round_lanes(context) * sizeof(float);
     uint32_t group = group_of(s), positions = TASK_VECTORS / group;
     for (uint32_t more = positions + 1; more * group <= TASK_VECTORS_MAX; more++)
         if (positions * group % TILE_VECTORS && more * group % TILE_VECTORS == 0)
             positions = more;
+    while (positions > 1 && positions * group * vector_nbytes > SCORES_NBYTES)
+        positions--;
     return positions ? positions : 1;
 }
 
@@ -102,7 +112,7 @@ void tcq_session_store(struct tcq_session *session)
 /* A task's memory: queries in a row, scores, and outputs. */
 size_t tcq_session_attention_count(const struct tcq_settings *settings, uint32_t context)
 {
-    size_t vectors = (size_t)task_positions(settings) * group_of(settings);
+    size_t vectors = (size_t)task_positions(settings, context) * group_of(settings);
     size_t padded = tcq_round_lanes(settings->head_dim);
     return vectors * (tcq_round_lanes(context) + 2 * padded);
 }
@@ -184,7 +194,7 @@ static void attend_task(void *argument, size_t thread, size_t item)
 {
     struct tcq_session *s = argument;
     const struct tcq_settings *settings = &s->model->settings;
-    size_t step = task_positions(settings);
+    size_t step = task_positions(settings, s->context);
     uint32_t kv_head = (uint32_t)(item % settings->kv_heads);
     struct attend a = {
         .s = s,
@@ -208,7 +218,7 @@ static void attend_task(void *argument, size_t thread, size_t item)
 void tcq_session_attend(struct tcq_session *session)
 {
     const struct tcq_settings *s = &session->model->settings;
-    size_t blocks = (session->m + task_positions(s) - 1) / task_positions(s);
+    size_t step = task_positions(s, session->context), blocks = (session->m + step - 1) / step;
     tcq_session_run(session, attend_task, blocks * s->kv_heads,
                     4.0 * (double)session->m * s->heads * s->head_dim *
                         ((double)session->position + (double)session->m));
