@@ -21,7 +21,7 @@
 
 static size_t prompt = 150; /* tokens; brief: few, for the sanitizer's sake */
 
-enum { PROMPT = 150, BRIEF = 20, SMALL_BATCH = 16, ANSWER = 48, CONTEXT = 1024, LONG = 700 };
+enum { PROMPT = 150, BRIEF = 6, SMALL_BATCH = 16, ANSWER = 48, CONTEXT = 1024, LONG = 700 };
 
 struct side {
     struct tcq_context *context;

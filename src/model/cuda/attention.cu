@@ -299,6 +299,18 @@ __device__ __forceinline__ void merge_splits(const block_rows<DIM> &all, const g
     }
 }
 
+/* Sends for one tile of keys and values, while the kernel before is still at work on
+ * the last position: the rest lies in memory, pushed out of the L2 by the weights. */
+template <int DIM>
+__device__ __forceinline__ void send_for_tile(const uint16_t *keys, const uint16_t *values)
+{
+    constexpr uint32_t line = 64, lines = GPU_TILE * DIM / line; /* of 128 bytes */
+    for (uint32_t i = threadIdx.x % 32; i < lines; i += 32) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(keys + i * line));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(values + i * line));
+    }
+}
+
 template <int DIM>
 __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ gpu_attention p)
 {
@@ -307,14 +319,18 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ gpu_a
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     let_next_start();
     const block_work w = work_of(p);
+    const uint16_t *keys = p.cache.keys + blockIdx.y * p.cache.head_stride;
+    const uint16_t *values = p.cache.values + blockIdx.y * p.cache.head_stride;
+    const uint32_t first = w.tile_begin + threadIdx.x / 32;
+    if (blockIdx.z < w.used && first < w.tile_end)
+        send_for_tile<DIM>(keys + (size_t)first * GPU_TILE * DIM,
+                           values + (size_t)first * GPU_TILE * DIM);
     wait_for_others();
     if (blockIdx.z >= w.used)
         return;
     warp_rows<DIM> r;
     load_queries<DIM>(r, p, w, g, t);
-    const uint16_t *keys = p.cache.keys + blockIdx.y * p.cache.head_stride;
-    const uint16_t *values = p.cache.values + blockIdx.y * p.cache.head_stride;
-    for (uint32_t tile = w.tile_begin + threadIdx.x / 32; tile < w.tile_end; tile += kWarps) {
+    for (uint32_t tile = first; tile < w.tile_end; tile += kWarps) {
         float s[4][4];
         const size_t at = (size_t)tile * GPU_TILE * DIM;
         uint4 v[DIM / 8];
