@@ -20,6 +20,10 @@ struct tcq_sampler {
     struct tcq_sampler_options options;
     uint32_t vocab;
     uint64_t state;
+    /* A bound on logits, less the highest, in units of the temperature: min_p's, or where
+     * candidates together weigh less than 1e-8 for any vocabulary here (e^-30 each),
+     * below what one draw can tell apart. */
+    double least;
     struct candidate *candidates;
 };
 
@@ -49,6 +53,7 @@ enum tcq_status tcq_sampler_create(const struct tcq_sampler_options *options, ui
     sampler->options = *options;
     sampler->vocab = vocab;
     sampler->state = options->seed;
+    sampler->least = options->min_p > 0 ? log((double)options->min_p) : -30;
     *out = sampler;
     return TCQ_OK;
 }
@@ -113,27 +118,65 @@ static void likeliest(struct candidate *heap, size_t k, const float *logits, uin
         }
 }
 
-/* Candidates that any rule can keep, sorted; how many.  min_p is a bound on the
- * logits themselves, so it is applied before sorting. */
-static size_t collect(struct tcq_sampler *s, const float *logits, float highest)
+static double weight_of(const struct tcq_sampler *s, float logit, float highest)
 {
-    const struct tcq_sampler_options *o = &s->options;
-    /* Without min_p: candidates below e^-30 of the likeliest together weigh less
-     * than 1e-8 for any vocabulary here, below what one draw can tell apart. */
-    double least = o->min_p > 0 ? log((double)o->min_p) : -30;
-    size_t count = 0, found = s->vocab;
-    if (o->top_k && o->top_k < s->vocab) {
-        found = o->top_k;
-        likeliest(s->candidates, found, logits, s->vocab);
-    }
-    for (size_t i = 0; i < found; i++) {
-        uint32_t id = found < s->vocab ? s->candidates[i].id : (uint32_t)i;
-        double relative = ((double)logits[id] - (double)highest) / (double)o->temperature;
-        if (relative >= least)
-            s->candidates[count++] = (struct candidate){logits[id], id, exp(relative)};
+    return exp(((double)logit - (double)highest) / (double)s->options.temperature);
+}
+
+static bool is_kept(const struct tcq_sampler *s, float logit, float highest)
+{
+    double relative = ((double)logit - (double)highest) / (double)s->options.temperature;
+    return relative >= s->least;
+}
+
+/* Up to `limit` candidates above that bound, the likeliest, sorted; how many. */
+static size_t collect(struct tcq_sampler *s, const float *logits, float highest, size_t limit)
+{
+    size_t count = 0;
+    if (limit < s->vocab)
+        likeliest(s->candidates, limit, logits, s->vocab);
+    for (size_t i = 0; i < limit; i++) {
+        uint32_t id = limit < s->vocab ? s->candidates[i].id : (uint32_t)i;
+        if (is_kept(s, logits[id], highest))
+            s->candidates[count++] = (struct candidate){
+                logits[id], id, weight_of(s, logits[id], highest)};
     }
     qsort(s->candidates, count, sizeof *s->candidates, likelier_first);
     return count;
+}
+
+static double sum_weights(const struct candidate *candidates, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += candidates[i].weight;
+    return sum;
+}
+
+/* Candidates that the rules keep, sorted; how many.  top_p rarely needs more than a
+ * few: a vocabulary is sorted only where it does. */
+static size_t choose(struct tcq_sampler *s, const float *logits, float highest)
+{
+    enum { FEW = 1024 };
+    const struct tcq_sampler_options *o = &s->options;
+    bool by_mass = o->top_p > 0 && o->top_p < 1;
+    size_t limit = o->top_k && o->top_k < s->vocab  ? o->top_k
+                   : by_mass && FEW < s->vocab      ? FEW
+                                                    : s->vocab;
+    size_t count = collect(s, logits, highest, limit), end = 0;
+    if (!by_mass)
+        return count;
+    double total = 0, kept = 0;
+    bool few = limit < s->vocab && limit != o->top_k;
+    for (uint32_t id = 0; few && id < s->vocab; id++)
+        total += is_kept(s, logits[id], highest) ? weight_of(s, logits[id], highest) : 0;
+    if (few && sum_weights(s->candidates, count) < (double)o->top_p * total)
+        count = collect(s, logits, highest, s->vocab);
+    if (!few)
+        total = sum_weights(s->candidates, count);
+    while (end < count && kept < (double)o->top_p * total)
+        kept += s->candidates[end++].weight;
+    return end;
 }
 
 enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logits, uint32_t *token,
@@ -150,16 +193,8 @@ enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logit
         *token = best;
         return TCQ_OK;
     }
-    size_t count = collect(sampler, logits, logits[best]);
-    double total = 0, kept = 0;
-    for (size_t i = 0; i < count; i++)
-        total += sampler->candidates[i].weight;
-    float top_p = sampler->options.top_p;
-    size_t end = top_p > 0 && top_p < 1 ? 0 : count;
-    for (size_t i = 0; i < end; i++)
-        kept += sampler->candidates[i].weight;
-    while (end < count && kept < (double)top_p * total)
-        kept += sampler->candidates[end++].weight;
+    size_t end = choose(sampler, logits, logits[best]);
+    double kept = sum_weights(sampler->candidates, end);
     double draw = next_uniform(&sampler->state) * kept;
     size_t i = 0;
     while (i + 1 < end && draw >= sampler->candidates[i].weight)

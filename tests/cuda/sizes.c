@@ -61,9 +61,22 @@ static void no_driver(void **state)
     assert_non_null(strstr(error.message, "NVIDIA"));
 }
 
+static void cpu_context(void **state)
+{
+    (void)state;
+    struct tcq_context *context = NULL;
+    assert_int_equal(tcq_context_create(NULL, &context, NULL), TCQ_OK);
+    assert_int_equal(tcq_context_get_device(context), TCQ_DEVICE_CPU);
+    assert_int_equal(tcq_context_set_stream(context, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_context_set_stream(NULL, NULL), TCQ_ERROR_ARGUMENT);
+    tcq_context_destroy(context);
+    const struct tcq_context_options odd = {.device = (enum tcq_device)7};
+    assert_int_equal(tcq_context_create(&odd, &context, NULL), TCQ_ERROR_ARGUMENT);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cache_sizes), cmocka_unit_test(work_sizes),
-                                       cmocka_unit_test(no_driver)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cpu_context), cmocka_unit_test(cache_sizes),
+                                       cmocka_unit_test(work_sizes), cmocka_unit_test(no_driver)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

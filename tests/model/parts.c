@@ -319,6 +319,47 @@ static void top_k_of_many(void **state)
     }
 }
 
+static double weight_in(const float *logits, size_t i, float highest)
+{
+    return exp((double)logits[i] - (double)highest);
+}
+
+/* top_p on a large vocabulary, where a few candidates hold the mass and where many
+ * do: what is chosen lies among the likeliest that reach it, near to the last of them. */
+static void top_p_of_many(void **state)
+{
+    (void)state;
+    enum { MANY = 5000, TRIES = 400 };
+    static float logits[MANY];
+    struct random r = random_start("top_p_of_many", 4);
+    for (int flat = 0; flat < 2; flat++) {
+        float highest = -INFINITY, lowest_chosen = INFINITY;
+        double total = 0, above = 0;
+        struct tcq_sampler *sampler = NULL;
+        struct tcq_sampler_options options = {.temperature = 1, .top_p = 0.9f, .seed = 7};
+        assert_int_equal(tcq_sampler_create(&options, MANY, &sampler, NULL), TCQ_OK);
+        for (size_t i = 0; i < MANY; i++) {
+            logits[i] = random_normal(&r) * (flat ? 0.1f : 3.0f);
+            highest = logits[i] > highest ? logits[i] : highest;
+        }
+        for (int i = 0; i < TRIES; i++) {
+            uint32_t token = MANY;
+            assert_int_equal(tcq_sampler_next(sampler, logits, &token, NULL), TCQ_OK);
+            assert_true(token < MANY);
+            lowest_chosen = logits[token] < lowest_chosen ? logits[token] : lowest_chosen;
+        }
+        for (size_t i = 0; i < MANY; i++) {
+            total += weight_in(logits, i, highest);
+            above += logits[i] > lowest_chosen ? weight_in(logits, i, highest) : 0;
+        }
+        /* The least likely that was chosen: the ones above it do not reach 0.9, but
+         * 400 draws come near it. */
+        assert_true(above < 0.9 * total);
+        assert_true(above > 0.8 * total);
+        tcq_sampler_destroy(sampler);
+    }
+}
+
 /* By how much something does not fit, in whole MiB that add up. */
 static void memory_messages(void **state)
 {
@@ -338,6 +379,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_messages), cmocka_unit_test(top_k_of_many),
+        cmocka_unit_test(top_p_of_many),
         cmocka_unit_test(products),        cmocka_unit_test(attention),
         cmocka_unit_test(norms_and_swiglu), cmocka_unit_test(affine_rows),
         cmocka_unit_test(sampling),        cmocka_unit_test(sampler_refuses),
