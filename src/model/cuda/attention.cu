@@ -13,10 +13,7 @@
  * reads 16 bytes at a time: column n of the j-th group of 8 scores is position
  * 8*(n/2) + 2*j + n%2 of the tile.
  */
-#include <cuda_fp16.h>
-
-#include "model/cuda/kernels.h"
-#include "model/cuda/launch.cuh"
+#include "model/cuda/rope.cuh"
 
 namespace {
 
@@ -77,9 +74,40 @@ template <int DIM> struct warp_rows {
     uint32_t seen[2];          /* the first */
 };
 
+/* One token: its queries to shared memory, turned, and by the block that has the
+ * last tile its key and value to the cache. */
+template <int DIM>
+__device__ __forceinline__ void turn_token(float (&queries)[GPU_ROWS][DIM], const gpu_attention &p,
+                                           const block_work &w)
+{
+    constexpr int pairs = (DIM + 63) / 64;
+    const uint32_t group = p.heads / p.kv_heads, half = p.head_dim / 2, lane = threadIdx.x % 32;
+    for (uint32_t item = threadIdx.x / 32; item < group + 2; item += kWarps) {
+        const uint32_t head = item < group    ? blockIdx.y * group + item
+                              : item == group ? p.heads + blockIdx.y
+                                              : p.heads + p.kv_heads + blockIdx.y;
+        const gpu_turn<pairs> turn = load_turn<pairs>(p, head, w.start);
+        const gpu_head<pairs> h =
+            turn_head<pairs>(p, turn, p.qkv + (size_t)head * p.head_dim, head);
+        if (item >= group) {
+            if (blockIdx.z + 1 == w.used)
+                store_head<pairs>(h, p, head, w.start);
+            continue;
+        }
+#pragma unroll
+        for (int j = 0; j < pairs; j++)
+            if (lane + 32 * j < half) {
+                queries[item][lane + 32 * j] = h.a[j];
+                queries[item][lane + 32 * j + half] = h.b[j];
+            }
+    }
+    __syncthreads();
+}
+
 template <int DIM>
 __device__ __forceinline__ void load_queries(warp_rows<DIM> &r, const gpu_attention &p,
-                                             const block_work &w, uint32_t g, uint32_t t)
+                                             const block_work &w, const float *turned, uint32_t g,
+                                             uint32_t t)
 {
     const uint32_t group = p.heads / p.kv_heads;
     const float by = p.scale * kLog2e;
@@ -89,8 +117,9 @@ __device__ __forceinline__ void load_queries(warp_rows<DIM> &r, const gpu_attent
         const bool valid = row < w.rows;
         const uint32_t vector = w.first_row + (valid ? row : 0);
         const uint32_t position = vector / group;
-        const float *q = p.qkv + position * p.stride +
-                         (size_t)(blockIdx.y * group + vector % group) * p.head_dim;
+        const float *q = turned ? turned + vector * DIM
+                                : p.qkv + position * p.stride +
+                                      (size_t)(blockIdx.y * group + vector % group) * p.head_dim;
         r.position[half] = w.start + position;
         r.seen[half] = p.window && r.position[half] + 1 > p.window
                            ? r.position[half] + 1 - p.window : 0;
@@ -329,7 +358,10 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ gpu_a
     if (blockIdx.z >= w.used)
         return;
     warp_rows<DIM> r;
-    load_queries<DIM>(r, p, w, g, t);
+    const bool alone = p.m == 1 && p.heads / p.kv_heads <= GPU_ROWS; /* gpu_turns_itself */
+    if (alone)
+        turn_token<DIM>(all.out, p, w);
+    load_queries<DIM>(r, p, w, alone ? all.out[0] : nullptr, g, t);
     for (uint32_t tile = first; tile < w.tile_end; tile += kWarps) {
         float s[4][4];
         const size_t at = (size_t)tile * GPU_TILE * DIM;

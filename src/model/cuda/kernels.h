@@ -111,7 +111,14 @@ static inline size_t gpu_partial_count(size_t blocks, uint32_t padded)
     return blocks * GPU_ROWS * (padded + 2);
 }
 
-/* Biases, norms of heads and rotary embedding of qkv; k and v into the cache. */
+/* A token whose query heads of one key-value head fit one block: attention then does
+ * what comes before it, too. */
+static inline bool gpu_turns_itself(const struct gpu_attention *p)
+{
+    return p->m == 1 && p->heads / p->kv_heads <= GPU_ROWS;
+}
+
+/* Nothing where attention does it; else biases, norms of heads and rotary embedding of qkv; k and v into the cache. */
 cudaError_t gpu_rope_launch(const struct gpu_attention *args, cudaStream_t stream);
 cudaError_t gpu_attend_launch(const struct gpu_attention *args, cudaStream_t stream);
 

@@ -3,11 +3,9 @@
  * Element by element: norms with the sum before them, SwiGLU, biases and rotary
  * embedding on the way into the cache, and the likeliest token.
  */
-#include <cuda_fp16.h>
-
 #include "kernel/reference/arithmetic.h"
 #include "model/cuda/kernels.h"
-#include "model/cuda/launch.cuh"
+#include "model/cuda/rope.cuh"
 
 namespace {
 
@@ -100,80 +98,33 @@ __global__ void swiglu(float *mid, const float *gate_up, const float *bias, uint
 /* ---- rotary embedding and the cache ------------------------------------------------- */
 
 constexpr uint32_t kRopeWarps = 4;
-constexpr int kPairs = GPU_HEAD_MAX / 2 / 32; /* of components that turn together, a lane */
-
-__device__ __forceinline__ uint16_t half_bits(float v)
-{
-    return __half_as_ushort(__float2half_rn(v));
-}
+constexpr int kPairs = GPU_HEAD_MAX / 2 / 32;
 
 /* A warp takes one head of one vector. */
 __global__ void __launch_bounds__(kRopeWarps * 32) rope(const __grid_constant__ gpu_attention p)
 {
     const uint32_t lane = threadIdx.x % 32, head = blockIdx.x * kRopeWarps + threadIdx.x / 32;
-    const uint32_t dim = p.head_dim, half = dim / 2;
-    const bool is_q = head < p.heads, is_v = head >= p.heads + p.kv_heads;
+    const uint32_t half = p.head_dim / 2;
     let_next_start();
     if (head >= p.heads + 2 * p.kv_heads) {
         wait_for_others();
         return;
     }
     const uint32_t position = (p.d_position ? *p.d_position : p.position) + blockIdx.y;
-    float *from = p.qkv + blockIdx.y * p.stride + (size_t)head * dim;
-    const float *bias = p.bias ? p.bias + (size_t)head * dim : nullptr;
-    const float *weight = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
-    const float *cosines = p.cosines + (size_t)position * half;
-    const float *sines = p.sines + (size_t)position * half;
-    float a[kPairs], b[kPairs], c[kPairs], s[kPairs], wa[kPairs], wb[kPairs], sum = 0.0f;
-#pragma unroll
-    for (int j = 0; j < kPairs; j++) {
-        const uint32_t i = lane + 32 * j;
-        const bool in = i < half;
-        c[j] = in ? cosines[i] : 0.0f;
-        s[j] = in ? sines[i] : 0.0f;
-        wa[j] = in && weight ? weight[i] : 0.0f;
-        wb[j] = in && weight ? weight[i + half] : 0.0f;
-        a[j] = in && bias ? bias[i] : 0.0f;
-        b[j] = in && bias ? bias[i + half] : 0.0f;
-    }
+    float *at = p.qkv + blockIdx.y * p.stride + (size_t)head * p.head_dim;
+    const gpu_turn<kPairs> turn = load_turn<kPairs>(p, head, position);
     wait_for_others();
+    const gpu_head<kPairs> h = turn_head<kPairs>(p, turn, at, head);
+    if (head >= p.heads) {
+        store_head<kPairs>(h, p, head, position);
+        return;
+    }
 #pragma unroll
     for (int j = 0; j < kPairs; j++) {
         const uint32_t i = lane + 32 * j;
         if (i < half) {
-            a[j] += from[i];
-            b[j] += from[i + half];
-        }
-        sum = fmaf(a[j], a[j], sum);
-        sum = fmaf(b[j], b[j], sum);
-    }
-    const float factor = weight ? 1.0f / sqrtf(warp_sum(sum) / (float)dim + p.epsilon) : 1.0f;
-    const uint32_t kv = is_v ? head - p.heads - p.kv_heads : head - p.heads;
-    uint16_t *key = p.cache.keys + kv * p.cache.head_stride + (size_t)position * p.cache.padded;
-    uint16_t *value = p.cache.values + kv * p.cache.head_stride +
-                      (size_t)(position / GPU_TILE) * p.cache.padded * GPU_TILE +
-                      position % GPU_TILE;
-#pragma unroll
-    for (int j = 0; j < kPairs; j++) {
-        const uint32_t i = lane + 32 * j;
-        if (i >= half)
-            break;
-        if (is_v) {
-            value[(size_t)i * GPU_TILE] = half_bits(a[j]);
-            value[(size_t)(i + half) * GPU_TILE] = half_bits(b[j]);
-            continue;
-        }
-        if (weight) {
-            a[j] = a[j] * factor * wa[j];
-            b[j] = b[j] * factor * wb[j];
-        }
-        const float turned_a = a[j] * c[j] - b[j] * s[j], turned_b = b[j] * c[j] + a[j] * s[j];
-        if (is_q) {
-            from[i] = turned_a;
-            from[i + half] = turned_b;
-        } else {
-            key[i] = half_bits(turned_a);
-            key[i + half] = half_bits(turned_b);
+            at[i] = h.a[j];
+            at[i + half] = h.b[j];
         }
     }
 }
@@ -236,6 +187,8 @@ cudaError_t gpu_swiglu_launch(float *mid, const float *gate_up, const float *bia
 
 cudaError_t gpu_rope_launch(const struct gpu_attention *args, cudaStream_t stream)
 {
+    if (gpu_turns_itself(args))
+        return cudaSuccess;
     const uint32_t heads = args->heads + 2 * args->kv_heads;
     return launch(rope, dim3((heads + kRopeWarps - 1) / kRopeWarps, args->m), kRopeWarps * 32,
                   stream, *args);
