@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs an NVIDIA GPU: build, compare with the CPU (bytes of the
-# reference operations and the encoder, bounds of the fast products), look for
+# reference operations and the encoder, bounds of the fast products, layers and
+# whole models through the public interface), look for
 # wrong accesses and races with compute-sanitizer, and time the kernels beside a
 # copy and cuBLAS.  Times go to bench/results/.  Without a GPU it says so and
 # succeeds.  With ready-made programs in TCQ_GPU_BIN nothing is built.
