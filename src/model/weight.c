@@ -99,74 +99,22 @@ static enum tcq_status load_packed(struct tcq_weight *weight,
     return TCQ_OK;
 }
 
-/* MLX's bits and group size of a module: its own entry, or the defaults. */
-static enum tcq_status affine_settings(const struct tcq_weight_loader *loader, const char *module,
-                                       struct tcq_affine *affine, struct tcq_error *error)
-{
-    const json_t *entry = json_object_get(loader->quantization, module);
-    const char *mode = tcq_json_string(loader->quantization, "mode", "affine");
-    affine->bits = 4;
-    affine->group = 64;
-    enum tcq_status status = tcq_json_u32(loader->quantization, "bits", &affine->bits, error);
-    if (!status)
-        status = tcq_json_u32(loader->quantization, "group_size", &affine->group, error);
-    if (!status && json_is_object(entry)) {
-        mode = tcq_json_string(entry, "mode", mode);
-        status = tcq_json_u32(entry, "bits", &affine->bits, error);
-        if (!status)
-            status = tcq_json_u32(entry, "group_size", &affine->group, error);
-    }
-    if (status)
-        return status;
-    if (strcmp(mode, "affine") != 0)
-        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                             "module '%s': mode '%.40s' is not implemented", module, mode);
-    uint32_t bits = affine->bits, group = affine->group;
-    bool known = bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 || bits == 8;
-    if (!known || (group != 32 && group != 64 && group != 128))
-        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                             "module '%s': affine with %u bits and groups of %u is not implemented",
-                             module, bits, group);
-    return TCQ_OK;
-}
-
 static enum tcq_status load_affine(struct tcq_weight *weight,
                                    const struct tcq_weight_loader *loader, const char *module,
-                                   const struct tcq_source_tensor *words, struct tcq_error *error)
+                                   struct tcq_error *error)
 {
-    const struct tcq_source_tensor *scales, *biases;
     struct tcq_affine *affine = &weight->affine;
-    enum tcq_status status = affine_settings(loader, module, affine, error);
-    if (!status && (uint64_t)weight->in * affine->bits % 32 + weight->in % affine->group)
-        status = tcq_error_set(error, TCQ_ERROR_FORMAT,
-                               "module '%s': %u inputs are no whole number of groups of %u", module,
-                               weight->in, affine->group);
-    if (!status)
-        status = check_shape(words, weight->out, (uint64_t)weight->in * affine->bits / 32, error);
-    if (!status)
-        status = find_tensor(loader, module, ".scales", &scales, error);
-    if (!status)
-        status = find_tensor(loader, module, ".biases", &biases, error);
-    if (!status)
-        status = check_shape(scales, weight->out, weight->in / affine->group, error);
-    if (!status)
-        status = check_shape(biases, weight->out, weight->in / affine->group, error);
+    enum tcq_status status =
+        tcq_affine_open(affine, loader->source, loader->quantization, module, error);
     if (status)
         return status;
-    if (scales->dtype != biases->dtype ||
-        (scales->dtype != TCQ_DTYPE_F16 && scales->dtype != TCQ_DTYPE_BF16))
-        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                             "module '%s': scales of %s and biases of %s (both F16 or BF16 "
-                             "expected)",
-                             module, scales->type, biases->type);
-    affine->dtype = scales->dtype;
-    affine->words = tcq_source_aligned(loader->source, words, 4);
-    affine->scales = tcq_source_aligned(loader->source, scales, 2);
-    affine->biases = tcq_source_aligned(loader->source, biases, 2);
-    if (!affine->words || !affine->scales || !affine->biases)
-        return tcq_error_memory(error, words->nbytes, "an unaligned tensor");
+    if (affine->rows != weight->out || affine->in != weight->in)
+        return tcq_error_set(error, TCQ_ERROR_FORMAT,
+                             "module '%s' is [%u, %u] at %u bits: expected [%u, %u] by config.json",
+                             module, affine->rows, affine->in, affine->bits, weight->out,
+                             weight->in);
     weight->kind = TCQ_WEIGHT_AFFINE;
-    weight->stored_nbytes = words->nbytes + scales->nbytes + biases->nbytes;
+    weight->stored_nbytes = affine->nbytes;
     return TCQ_OK;
 }
 
@@ -206,7 +154,7 @@ enum tcq_status tcq_weight_load(struct tcq_weight *weight, const struct tcq_weig
     if (loader->config && tcq_config_find(loader->config, module, &config))
         status = load_packed(weight, loader, module, error);
     else if (tensor->dtype == TCQ_DTYPE_U32)
-        status = load_affine(weight, loader, module, tensor, error);
+        status = load_affine(weight, loader, module, error);
     else
         status = load_dense(weight, loader, tensor, error);
     char name[NAME_NBYTES];
@@ -231,35 +179,6 @@ void tcq_weight_free(struct tcq_weight *weight)
 /* ------------------------------------------------------------------------ */
 /* Products                                                                  */
 /* ------------------------------------------------------------------------ */
-
-static float affine_value(const uint16_t *values, size_t i, enum tcq_dtype dtype)
-{
-    return dtype == TCQ_DTYPE_F16 ? tcq_f16_to_f32(values[i]) : tcq_bf16_to_f32(values[i]);
-}
-
-void tcq_affine_row(float *dst, const struct tcq_affine *affine, uint32_t in, uint32_t row)
-{
-    uint32_t bits = affine->bits, mask = (1u << bits) - 1, groups = in / affine->group;
-    const uint32_t *words = affine->words + (size_t)row * (in * (uint64_t)bits / 32);
-    for (uint32_t g = 0; g < groups; g++) {
-        size_t at = (size_t)row * groups + g;
-        float scale = affine_value(affine->scales, at, affine->dtype);
-        float bias = affine_value(affine->biases, at, affine->dtype);
-        /* A group of 32 or more starts on a word, whatever its bits. */
-        const uint32_t *w = words + (size_t)g * affine->group * bits / 32;
-        uint64_t held = 0;
-        uint32_t have = 0;
-        for (uint32_t i = 0; i < affine->group; i++) {
-            if (have < bits) {
-                held |= (uint64_t)*w++ << have;
-                have += 32;
-            }
-            dst[(size_t)g * affine->group + i] = scale * (float)(held & mask) + bias;
-            held >>= bits;
-            have -= bits;
-        }
-    }
-}
 
 struct product {
     const struct tcq_weight *weight;

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "model/affine.h"
 #include "model/math.h"
 #include "tcq.h"
 
@@ -16,16 +17,6 @@ enum tcq_weight_kind {
     TCQ_WEIGHT_PACKED,
     TCQ_WEIGHT_AFFINE,
     TCQ_WEIGHT_ROWS /* what the source reads as float32 rows: GGUF's blocks */
-};
-
-/* w = q * scale + bias for groups of `group` columns; q are `bits` wide, packed
- * from the low end of little-endian words without gaps. */
-struct tcq_affine {
-    const uint32_t *words;    /* [out, in*bits/32] */
-    const uint16_t *scales;   /* [out, in/group], of type dtype */
-    const uint16_t *biases;
-    enum tcq_dtype dtype;     /* F16 or BF16 */
-    uint32_t bits, group;
 };
 
 struct tcq_weight {
@@ -76,8 +67,5 @@ enum tcq_status tcq_weight_row(const struct tcq_weight *weight, float *dst, uint
 /* Rows as float32 of a weight that is not packed. */
 enum tcq_status tcq_weight_read(const struct tcq_weight *weight, float *dst, uint32_t row_first,
                                 uint32_t row_count, struct tcq_error *error);
-
-/* One row of affine weights. */
-void tcq_affine_row(float *dst, const struct tcq_affine *affine, uint32_t in, uint32_t row);
 
 #endif

@@ -185,7 +185,20 @@ def check_logits(program, mlx, plain):
         check(f"  {cpu}", expected, run(program, mlx, tokens, batch=13, cpu=cpu), 2e-5)
 
 
-def check_command(mlx, plain, text, section):
+def compare_tensors(folder, expected):
+    """A plain folder's matrices, bit for bit."""
+    data = (folder / "model.safetensors").read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    for name, value in expected.items():
+        at, end = header[name]["data_offsets"]
+        bits = np.frombuffer(data[start + at:start + end], "<u2" if header[name]["dtype"] == "BF16" else "<f4")
+        bits = from_bf16(bits) if header[name]["dtype"] == "BF16" else bits
+        assert np.array_equal(bits.reshape(value.shape), value), name
+    assert set(header) - {"__metadata__"} == set(expected)
+
+
+def check_command(mlx, plain, text, section, plain_tensors):
     trellis_modules = {name for name, entry in section.items()
                        if isinstance(entry, dict) and entry.get("mode") == "trellis"}
     listed = {t["name"]: t for t in tcq("inspect", mlx, "--json")["tensors"]}
@@ -193,13 +206,19 @@ def check_command(mlx, plain, text, section):
     assert packed == {f"{name}.weight" for name in trellis_modules}, packed
     assert listed["model.layers.1.mlp.down_proj.weight"]["interleaved"] is True
     assert listed["model.layers.0.mlp.down_proj.weight"]["shape"] == [HIDDEN, MIDDLE]
+    grouped = {name.split(".")[-2]: (t["bits"], t["group_size"], t["bits_per_weight"])
+               for name, t in listed.items() if t["type"] == "affine"}
+    # two numbers of 16 bits a group of 64
+    assert grouped == {leaf: (k, GROUP, k + 0.5) for leaf, k in AFFINE_BITS.items()}, grouped
+    assert not any(name.endswith((".scales", ".biases")) for name in listed)
     assert f"{len(trellis_modules)} packed tensors" in tcq("verify", mlx)
-    # half a model would be no use
-    refused = subprocess.run([os.environ["TCQ_COMMAND"], "dequantize", mlx, "-o", mlx.with_name("x")],
-                             capture_output=True, text=True)
-    assert refused.returncode == 1 and "MLX's affine form" in refused.stderr, refused.stderr
+    assert " 0 mismatches" in tcq("verify", mlx, "--against", plain)
+    decoded = mlx.with_name("decoded")
+    tcq("dequantize", mlx, "-o", decoded, "--dtype", "f32", "-q")
+    assert "quantization" not in json.loads((decoded / "config.json").read_text())
+    compare_tensors(decoded, plain_tensors)
     said = [tcq("run", folder, "A folder of MLX's says:", "--raw", "-n", 20, "--json")
-            for folder in (mlx, plain)]
+            for folder in (mlx, plain, decoded)]
     assert len({report["text"] for report in said}) == 1 and said[0]["tokens"] == 20, said
     report = tcq("eval", mlx, "--text", text, "--against", plain, "--context", 128, "--json")
     print("eval:", {key: report[key] for key in ("perplexity", "kl_max", "top1_agreement")})
@@ -218,7 +237,7 @@ def main():
         write_folder(plain, CONFIG, plain_tensors, "F32")
         text.write_text("One folder, three forms of weights: trellis, affine and plain. " * 8)
         check_logits(sys.argv[1], mlx, plain)
-        check_command(mlx, plain, text, section)
+        check_command(mlx, plain, text, section, plain_tensors)
 
 
 main()

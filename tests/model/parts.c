@@ -194,7 +194,8 @@ static void affine_rows(void **state)
                 scales[i] = tcq_f16_from_f32(random_normal(&r));
                 biases[i] = tcq_f16_from_f32(random_normal(&r));
             }
-            struct tcq_affine affine = {words, scales, biases, TCQ_DTYPE_F16, bits, group};
+            struct tcq_affine affine = {.words = words, .scales = scales, .biases = biases,
+                                        .dtype = TCQ_DTYPE_F16, .bits = bits, .group = group};
             tcq_affine_row(row, &affine, in, 1);
             for (uint32_t i = 0; i < in; i++) {
                 uint32_t q = 0, at = in * bits + i * bits; /* bit by bit */

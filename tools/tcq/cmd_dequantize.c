@@ -77,21 +77,19 @@ static int set_option(void *user, int key, const char *value)
 
 /* ---- What is written ---- */
 
-/* Packed weights and GGUF's block types are decoded, the rest copied. */
+/* Packed and affine weights and GGUF's block types are decoded, the rest copied. */
 static bool is_decoded(const struct model_item *item)
 {
-    return item->packed || item->stored->dtype == TCQ_DTYPE_COUNT;
+    return item->packed || item->grouped || item->stored->dtype == TCQ_DTYPE_COUNT;
 }
 
-/* "a.weight" of 32-bit words goes with "a.scales" where it is packed, and with
- * "a.biases" too where that is in MLX's affine form. */
-static bool goes_with(const struct model_view *view, const struct model_item *item,
-                      const char *suffix)
+/* "a.weight" of 32-bit words goes with "a.scales" where it is packed. */
+static bool has_scales(const struct model_view *view, const struct model_item *item)
 {
     size_t n = strlen(item->name), s = strlen(".weight");
     char *name = NULL;
     bool found = n > s && strcmp(item->name + n - s, ".weight") == 0 &&
-                 asprintf(&name, "%.*s%s", (int)(n - s), item->name, suffix) >= 0 &&
+                 asprintf(&name, "%.*s.scales", (int)(n - s), item->name) >= 0 &&
                  model_view_find(view, name) != NULL;
     free(name);
     return found;
@@ -111,11 +109,9 @@ static int list_tensors(struct dequantize *d, bool folder)
             cli_message("%s: %s", d->view.path, item->problem);
             return CLI_FAILED;
         }
-        if (!item->packed && item->stored->dtype == TCQ_DTYPE_U32 &&
-            goes_with(&d->view, item, ".scales")) {
-            cli_message(goes_with(&d->view, item, ".biases")
-                            ? "%s: tensor '%s': is in MLX's affine form, which is not decoded here"
-                            : "%s: tensor '%s': looks packed, and no config.json beside it says how",
+        if (!is_decoded(item) && item->stored->dtype == TCQ_DTYPE_U32 &&
+            has_scales(&d->view, item)) {
+            cli_message("%s: tensor '%s': looks packed, and no config.json beside it says how",
                         d->view.path, item->name);
             return CLI_FAILED;
         }
@@ -342,9 +338,9 @@ const struct cli_command cmd_dequantize = {
     .name = "dequantize",
     .summary = "Write a packed or GGUF model as plain safetensors",
     .usage = "PATH -o FILE [OPTION...]",
-    .details = "Packed weights are decoded to --dtype; everything else is copied.  If FILE does\n"
-               "not end in .safetensors it is a folder, and gets config.json without its\n"
-               "quantization and the model's other files.",
+    .details = "Packed weights, GGUF's blocks and MLX's affine groups are decoded to --dtype;\n"
+               "everything else is copied.  If FILE does not end in .safetensors it is a\n"
+               "folder, and gets config.json without its quantization and the model's other files.",
     .options = option_list,
     .common = CLI_QUIET | CLI_THREADS | CLI_CPU,
     .run = run,

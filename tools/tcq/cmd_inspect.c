@@ -48,12 +48,14 @@ static void count_item(struct totals *totals, const struct model_item *item)
 static bool alike(const struct model_item *a, const struct model_item *b)
 {
     const struct tcq_geometry *g = &a->tensor.geometry, *h = &b->tensor.geometry;
-    if (a->packed != b->packed || a->rank != b->rank || a->problem || b->problem ||
+    if (a->packed != b->packed || a->grouped != b->grouped || a->rank != b->rank || a->problem || b->problem ||
         memcmp(a->shape, b->shape, sizeof a->shape) != 0)
         return false;
     if (a->packed)
         return g->k == h->k && g->L == h->L && g->T == h->T && g->axis == h->axis &&
                g->layout == h->layout;
+    if (a->grouped)
+        return a->affine.bits == b->affine.bits && a->affine.group == b->affine.group;
     return strcmp(a->stored->type, b->stored->type) == 0;
 }
 
@@ -72,6 +74,12 @@ static void print_group(struct table *table, const struct group *group)
         table_cell(table, "%u", g->L);
         table_cell(table, "%u", g->T);
         table_cell(table, "%u%s", g->axis, g->layout == TCQ_LAYOUT_INTERLEAVED ? "i" : "");
+    } else if (item->grouped) {
+        table_cell(table, "affine");
+        table_cell(table, "%u", item->affine.bits);
+        table_cell(table, "%s", "");
+        table_cell(table, "%u", item->affine.group);
+        table_cell(table, "%s", "");
     } else {
         table_cell(table, "%s", item->problem ? "broken" : item->stored->type);
         for (int i = 0; i < 4; i++)
@@ -134,6 +142,7 @@ static json_t *item_json(const struct model_item *item)
         json_array_append_new(shape, json_integer((json_int_t)item->shape[i]));
     json_t *json = json_pack("{s:s, s:s, s:o, s:I, s:f}", "name", item->name, "type",
                              item->packed    ? "trellis"
+                             : item->grouped ? "affine"
                              : item->problem ? "broken"
                                              : item->stored->type,
                              "shape", shape, "nbytes", (json_int_t)item->nbytes, "bits_per_weight",
@@ -145,6 +154,10 @@ static json_t *item_json(const struct model_item *item)
         json_object_set_new(json, "block", json_integer(g->T));
         json_object_set_new(json, "axis", json_integer(g->axis));
         json_object_set_new(json, "interleaved", json_boolean(g->layout == TCQ_LAYOUT_INTERLEAVED));
+    }
+    if (json && item->grouped) {
+        json_object_set_new(json, "bits", json_integer(item->affine.bits));
+        json_object_set_new(json, "group_size", json_integer(item->affine.group));
     }
     if (json && item->stored)
         json_object_set_new(json, "file", cli_json_text(item->stored->file));

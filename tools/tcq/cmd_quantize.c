@@ -226,7 +226,8 @@ const struct cli_command cmd_quantize = {
     .details = "SOURCE is a .safetensors file, a model folder or a GGUF file.  Every attention\n"
                "and MLP projection of the transformer blocks is packed; norms stay as they are,\n"
                "the embedding and the head, too, without --head-bits, and so does, in 16 bits, a\n"
-               "projection that fits no block.  GLOBs match a module ('*.mlp.down_proj') or a tensor's full name.\n"
+               "projection that fits no block.  GLOBs match a module ('*.mlp.down_proj') or a\n"
+               "tensor's full name.\n"
                "DIR gets the weights, config.json and the source's other files.  It appears\n"
                "when it is complete: until then everything is in DIR.partial.",
     .options = option_list,

@@ -74,17 +74,27 @@ static void mismatch(struct verify *v, struct finding *finding, const char *form
     v->mismatches++;
 }
 
+/* Of independent normal weights: a group of 64 spans 4.75 standard deviations on
+ * average, and a step has a twelfth of its square as its error. */
+static double affine_expected(const struct tcq_affine *affine)
+{
+    double step = 4.75 / (double)((1u << affine->bits) - 1);
+    return step * step / 12;
+}
+
 static void judge(struct verify *v, struct finding *f)
 {
     const struct model_item *item = f->item;
     uint64_t cols = model_item_cols(item);
-    if (!item->packed) {
+    if (!item->packed && !item->grouped) {
         if (f->comparison.different)
             mismatch(v, f, "%llu of %llu elements differ from the source's",
                      (unsigned long long)f->comparison.different, (unsigned long long)item->count);
         return;
     }
-    f->expected = tcq_expected_error(item->tensor.geometry.k, item->tensor.geometry.L);
+    f->expected = item->grouped
+                      ? affine_expected(&item->affine)
+                      : tcq_expected_error(item->tensor.geometry.k, item->tensor.geometry.L);
     double relative = comparison_relative(&f->comparison);
     /* An all-zero tensor has scales of 1 and errors to go with them. */
     if (f->comparison.squared_source == 0)

@@ -87,7 +87,7 @@ static void compare_chunk(void *argument, size_t thread, size_t chunk)
     w->statuses[chunk] = status;
     if (status != TCQ_OK)
         return;
-    if (!w->item->packed)
+    if (!w->item->packed && !w->item->grouped)
         round_as_kept(theirs, w->item, (size_t)(rows * w->cols));
     add_errors(&w->parts[chunk], ours, theirs, (size_t)(rows * w->cols), first * w->cols);
     for (uint64_t r = 0; w->item->packed && r < rows; r++)
@@ -120,7 +120,7 @@ static enum tcq_status sum_parts(struct comparison *out, const struct work *w, s
 static enum tcq_status compare_bytes(struct comparison *out, const struct model_item *item,
                                      const struct model_item *source_item)
 {
-    bool same = !source_item->packed &&
+    bool same = !source_item->packed && !source_item->grouped &&
                 strcmp(item->stored->type, source_item->stored->type) == 0 &&
                 item->nbytes == source_item->nbytes &&
                 memcmp(item->stored->data, source_item->stored->data, (size_t)item->nbytes) == 0;

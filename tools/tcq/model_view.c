@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "format/json.h"
 #include "model_config.h"
 #include "part.h"
 
@@ -49,6 +50,46 @@ static bool add_packed(struct model_view *view, const char *module)
     item->count = g->rows * g->cols;
     item->nbytes = tcq_geometry_words(g) * 4 + g->rows * 2;
     return true;
+}
+
+/* Tensor `name` without `suffix`, where it ends with that; the caller frees. */
+static char *module_of(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), s = strlen(suffix);
+    return n > s && strcmp(name + n - s, suffix) == 0 ? strndup(name, n - s) : NULL;
+}
+
+/* Whether the tensor is part of a module in MLX's affine form, and `is_words` that
+ * part which stands for it.  Words that fit no such module are shown as they are. */
+static bool find_affine(const struct model_view *view, const char *name,
+                        struct tcq_affine *affine, bool *is_words)
+{
+    static const char *const suffixes[] = {".weight", ".scales", ".biases"};
+    const json_t *quantization = json_object_get(view->settings, "quantization");
+    bool found = false;
+    for (size_t i = 0; i < 3 && quantization && !found; i++) {
+        char *module = module_of(name, suffixes[i]);
+        *is_words = i == 0;
+        found = module &&
+                tcq_affine_open(affine, view->source, quantization, module, NULL) == TCQ_OK;
+        free(module);
+    }
+    return found;
+}
+
+static void add_affine(struct model_view *view, const struct tcq_source_tensor *words,
+                       const struct tcq_affine *affine)
+{
+    struct model_item *item = &view->items[view->count++];
+    item->name = words->name;
+    item->stored = words;
+    item->grouped = true;
+    item->affine = *affine;
+    item->rank = 2;
+    item->shape[0] = affine->rows;
+    item->shape[1] = affine->in;
+    item->count = (uint64_t)affine->rows * affine->in;
+    item->nbytes = affine->nbytes;
 }
 
 static void add_plain(struct model_view *view, const struct tcq_source_tensor *tensor)
@@ -104,8 +145,14 @@ static int list_items(struct model_view *view)
     }
     for (size_t i = 0; i < tensors; i++) {
         const struct tcq_source_tensor *tensor = tcq_source_get(view->source, i);
-        if (!belongs_to_packed(view, tensor->name))
+        struct tcq_affine affine;
+        bool is_words = false;
+        if (belongs_to_packed(view, tensor->name))
+            continue;
+        if (!find_affine(view, tensor->name, &affine, &is_words))
             add_plain(view, tensor);
+        else if (is_words)
+            add_affine(view, tensor, &affine);
     }
     qsort(view->items, view->count, sizeof *view->items, compare_items);
     return CLI_CONTINUE;
@@ -121,6 +168,10 @@ int model_view_open(struct model_view *view, const char *path)
     if (tcq_source_open(path, &view->source, &error) != TCQ_OK)
         return cli_fail(path, &error);
     code = model_config_open(view->source, path, &view->config);
+    const char *text = tcq_source_config(view->source);
+    if (code == CLI_CONTINUE && text && view->config &&
+        tcq_json_parse(text, strlen(text), JSON_DECODE_INT_AS_REAL, &view->settings, &error))
+        code = cli_fail(path, &error);
     if (code == CLI_CONTINUE)
         code = list_items(view);
     if (code != CLI_CONTINUE)
@@ -137,6 +188,7 @@ void model_view_close(struct model_view *view)
     free(view->items);
     free(view->owned);
     tcq_config_destroy(view->config);
+    json_decref(view->settings);
     tcq_source_close(view->source);
     *view = (struct model_view){0};
 }
@@ -170,7 +222,7 @@ uint64_t model_item_step(const struct model_item *item, uint64_t weights)
 
 bool model_item_is_float(const struct model_view *view, const struct model_item *item)
 {
-    return item->packed ||
+    return item->packed || item->grouped ||
            tcq_source_read_f32(view->source, NULL, item->stored, 0, 0, NULL) == TCQ_OK;
 }
 
@@ -214,6 +266,11 @@ enum tcq_status model_item_read(const struct model_view *view, float *dst,
                                 const struct model_item *item, uint64_t row_first,
                                 uint64_t row_count, struct tcq_error *error)
 {
+    for (uint64_t r = 0; item->grouped && r < row_count; r++)
+        tcq_affine_row(dst + r * item->affine.in, &item->affine, item->affine.in,
+                       (uint32_t)(row_first + r));
+    if (item->grouped)
+        return TCQ_OK;
     if (!item->packed)
         return tcq_source_read_f32(view->source, dst, item->stored, row_first, row_count, error);
     enum tcq_status status = item->tensor.geometry.axis

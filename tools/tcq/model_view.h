@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model as the command looks at it: one item a weight, whether it is stored
- * as a plain tensor or packed as words and scales.
+ * as a plain tensor, packed as words and scales, or in MLX's affine form.
  */
 #ifndef TCQ_MODEL_VIEW_H
 #define TCQ_MODEL_VIEW_H
 
 #include "cli.h"
+#include "model/affine.h"
 
 struct model_item {
     const char *name;   /* of the tensor; of a packed one, "<module>.weight" */
     const char *module; /* of a packed one (also if it is broken), else NULL */
     bool packed;        /* `tensor` is valid */
     struct tcq_tensor tensor;
+    bool grouped; /* `affine` is valid */
+    struct tcq_affine affine;
     const struct tcq_source_tensor *stored; /* the plain tensor, or the words; NULL if missing */
     uint32_t rank; /* and shape of the weight itself, [out, in] of a packed one */
     uint64_t shape[TCQ_RANK_MAX];
@@ -25,6 +28,7 @@ struct model_view {
     const char *path;
     struct tcq_source *source;
     struct tcq_config *config; /* NULL without a config.json */
+    json_t *settings;          /* a folder's config.json */
     struct model_item *items;  /* in the order of the names' bytes */
     size_t count;
     size_t problems;
