@@ -379,6 +379,7 @@ enum tcq_status tcq_tokenizer_encode(const struct tcq_tokenizer *tokenizer, cons
         status = append_ids(&e, tokenizer->after, tokenizer->after_count);
     tcq_regex_match_destroy(e.match);
     tcq_bpe_work_free(&e.work);
+    tcq_unigram_work_free(&e.unigram_work);
     tcq_spans_free(&e.spans);
     if (status) {
         tcq_ids_free(&e.ids);
