@@ -226,6 +226,39 @@ def check_command(mlx, plain, text, section, plain_tensors):
     assert abs(report["perplexity"] / report["perplexity_against"] - 1) < 1e-4
 
 
+def check_refusals(mlx, section):
+    """One thing wrong in config.json or an index: said by name, by run and by inspect."""
+    q, v = (f"model.layers.0.self_attn.{leaf}" for leaf in ("q_proj", "v_proj"))
+    changes = [
+        ({v: {"bits": 7, "group_size": 64}}, "affine with 7 bits"),
+        ({v: {"bits": 8, "group_size": 48}}, "groups of 48"),
+        ({v: {"bits": 4, "group_size": 64}}, "v_proj.scales' is [128, 8]: expected [128, 16]"),
+        ({v: {"bits": 5, "group_size": 64}}, "holds no rows of 5 bits"),
+        ({v: {"bits": 8, "group_size": 128}}, "expected [128, 4]"),
+        ({v: {"bits": 8, "group_size": 64, "mode": "mxfp8"}}, "mode 'mxfp8' is not implemented"),
+        ({"bits": 2}, f"{q}.scales' is [512, 8]: expected [512, 16]"),
+        ({v: {"bits": "8"}}, "'bits': expected an integer"),
+    ]
+    good = (mlx / "config.json").read_text()
+    for change, message in changes:
+        edited = {**section, **change}
+        (mlx / "config.json").write_text(json.dumps(
+            {**CONFIG, "quantization": edited, "quantization_config": edited}))
+        done = subprocess.run([os.environ["TCQ_COMMAND"], "run", mlx, "x", "-n", "1"],
+                              capture_output=True, text=True)
+        assert done.returncode == 1 and message in done.stderr, (message, done.stderr)
+        tcq("inspect", mlx)  # shows what is there
+    (mlx / "config.json").write_text(good)
+    index = json.loads((mlx / "model.safetensors.index.json").read_text())
+    shard = mlx / index["weight_map"][v + ".biases"]
+    data = shard.read_bytes()
+    shard.write_bytes(data.replace(b"layers.0.self_attn.v_proj.biases", b"layers.0.self_attn.v_proj.biasez"))
+    for command in (["run", mlx, "x"], ["inspect", mlx]):
+        done = subprocess.run([os.environ["TCQ_COMMAND"], *command], capture_output=True, text=True)
+        assert done.returncode == 1 and "v_proj.bias" in done.stderr, done.stderr
+    shard.write_bytes(data)
+
+
 def main():
     stored, section, plain_tensors = convert(weights(shapes()))
     with tempfile.TemporaryDirectory() as work:
@@ -238,6 +271,7 @@ def main():
         text.write_text("One folder, three forms of weights: trellis, affine and plain. " * 8)
         check_logits(sys.argv[1], mlx, plain)
         check_command(mlx, plain, text, section, plain_tensors)
+        check_refusals(mlx, section)
 
 
 main()
