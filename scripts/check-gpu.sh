@@ -22,10 +22,6 @@ if [ -z "${TCQ_GPU_BIN:-}" ]; then
     }
     configure build/gpu
     cmake --build build/gpu --target check_cuda check_linear check_model bench_cuda tcq_command
-    configure build/gpu-race -DTCQ_CUDA_RACECHECK=ON
-    cmake --build build/gpu-race --target check_cuda check_model
-    cp build/gpu-race/bin/check_cuda build/gpu/bin/check_cuda_race
-    cp build/gpu-race/bin/check_model build/gpu/bin/check_model_race
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -74,8 +70,8 @@ if command -v compute-sanitizer >/dev/null; then
     compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_model" brief \
         "${models[0]}" "$work/smol3" > "$work/checks" || { cat "$work/checks"; exit 1; }
     echo "== compute-sanitizer racecheck"
-    compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_cuda_race" brief
-    compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_model_race" brief \
+    compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_cuda" brief
+    compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_model" brief \
         "${models[0]}" "$work/smol3" > "$work/checks" || { cat "$work/checks"; exit 1; }
 else
     echo "check-gpu: no compute-sanitizer: wrong accesses and races were not looked for"

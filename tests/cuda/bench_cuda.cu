@@ -6,6 +6,11 @@
  * through more memory than the L2 cache holds, beside cuBLAS bf16.
  *
  *     bench_cuda [check|time|all]
+ *
+ * BENCH_PLAIN=1: the kernels as on GPUs before compute capability 9.0.  BENCH_L2=1: weights
+ * from the L2 cache.  BENCH_NO_INPUTS=1: without preparing the inputs.  BENCH_BRIEF=1: the
+ * fast kernels' times only.  BENCH_PROFILE=1: one launch each, for ncu --replay-mode
+ * application.
  */
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
@@ -21,18 +26,19 @@
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/launch.h"
 
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        cudaError_t status_ = (call);                                                              \
-        if (status_ != cudaSuccess) {                                                              \
-            fprintf(stderr, "bench_cuda: %s:%d: %s\n", __FILE__, __LINE__,                         \
-                    cudaGetErrorString(status_));                                                  \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define CHECK(call)                                                        \
+    do {                                                                   \
+        cudaError_t status_ = (call);                                      \
+        if (status_ != cudaSuccess) {                                      \
+            fprintf(stderr, "bench_cuda: %s:%d: %s\n", __FILE__, __LINE__, \
+                    cudaGetErrorString(status_));                          \
+            exit(1);                                                       \
+        }                                                                  \
     } while (0)
 
 static int failures, checks;
 static uint32_t sm_count;
+static bool hopper;
 
 __host__ __device__ static inline uint32_t mix(uint64_t x)
 {
@@ -84,16 +90,19 @@ __global__ void reference(double *y, double *bound, const uint32_t *words, const
     for (uint32_t i = threadIdx.x; i < inputs; i += blockDim.x) {
         const uint32_t row = axis ? out : i, col = axis ? i : out, wpb = T * k / 32;
         const size_t block = col / T, at = (T - 1 - col % T) * k;
-        const uint32_t *b = interleaved ? words + (block >> 1) * rows * 48 + row * 48 + (block & 1) * 24
-                                        : words + ((size_t)row * (cols / T) + block) * wpb;
+        const uint32_t *b = interleaved
+                                ? words + (block >> 1) * rows * 48 + row * 48 + (block & 1) * 24
+                                : words + ((size_t)row * (cols / T) + block) * wpb;
         const uint64_t two = b[at / 32] | (uint64_t)b[(at / 32 + 1) % wpb] << 32;
         const uint32_t z = ((uint32_t)(two >> (at & 31)) & 4095u) * 34038481u + 76625530u;
         const int code = (int)((z & 255) + (z >> 8 & 255) + (z >> 16 & 255) + (z >> 24)) - 510;
-        const double w = code / 147.800537109375 * (double)__half2float(__ushort_as_half(scales[row]));
+        const double w =
+            code / 147.800537109375 * (double)__half2float(__ushort_as_half(scales[row]));
         const size_t xi = (size_t)vector * inputs + i;
-        const double v = type == FAST_F32    ? (double)((const float *)x)[xi]
-                         : type == FAST_BF16 ? (double)__bfloat162float(((const __nv_bfloat16 *)x)[xi])
-                                             : (double)__half2float(((const __half *)x)[xi]);
+        const double v = type == FAST_F32 ? (double)((const float *)x)[xi]
+                         : type == FAST_BF16
+                             ? (double)__bfloat162float(((const __nv_bfloat16 *)x)[xi])
+                             : (double)__half2float(((const __half *)x)[xi]);
         sum += w * v;
         size += fabs(w * v);
     }
@@ -114,21 +123,29 @@ __global__ void reference(double *y, double *bound, const uint32_t *words, const
 struct layer {
     uint32_t rows, cols, k, T;
     int axis, interleaved;
-    size_t words() const { return (size_t)rows * cols / 32 * k; }
-    uint32_t inputs() const { return axis ? cols : rows; }
-    uint32_t outputs() const { return axis ? rows : cols; }
+    size_t words() const
+    {
+        return (size_t)rows * cols / 32 * k;
+    }
+    uint32_t inputs() const
+    {
+        return axis ? cols : rows;
+    }
+    uint32_t outputs() const
+    {
+        return axis ? rows : cols;
+    }
 };
 
 static float *partial;
 static void *inputs;
-static uint32_t *tickets;
 
 static fast_args arguments(const layer &l, const uint32_t *words, const uint16_t *scales,
                            const void *x, int type, uint32_t m, uint32_t pieces, float *y)
 {
     fast_args a = {};
     a.words = words, a.scales = scales, a.x = x, a.y = y;
-    a.partial = partial, a.tickets = tickets, a.inputs = inputs;
+    a.partial = partial, a.inputs = inputs;
     a.x_stride = l.inputs(), a.y_stride = l.outputs();
     a.row_stride = l.interleaved ? 48 : l.cols / 32 * l.k;
     a.pair_stride = l.interleaved ? (size_t)l.rows * 48 : 16 * l.k;
@@ -138,6 +155,7 @@ static fast_args arguments(const layer &l, const uint32_t *words, const uint16_t
     a.x_aligned = a.x_stride % 8 == 0;
     a.scales_aligned = 1;
     a.words_aligned = a.row_stride % 4 == 0;
+    a.k = l.k, a.hopper = hopper;
     return a;
 }
 
@@ -147,13 +165,13 @@ static cudaError_t launch(const layer &l, const fast_args &a, cudaStream_t strea
     const cudaError_t status = skip_inputs ? cudaSuccess : fast_inputs_launch(&a, l.axis, stream);
     if (status != cudaSuccess)
         return status;
-    return l.axis ? fast_axis1_launch(&a, l.k, sm_count, stream)
-                  : fast_axis0_launch(&a, l.k, sm_count, stream);
+    return l.axis ? fast_axis1_launch(&a, sm_count, stream)
+                  : fast_axis0_launch(&a, sm_count, stream);
 }
 
 static void check(const layer &l, int type, uint32_t pieces, float size)
 {
-    const uint32_t max_m = 32 / pieces;
+    const uint32_t max_m = FAST_COLUMNS_MAX * FAST_SETS_MAX / pieces;
     uint32_t *words;
     uint16_t *scales;
     void *x;
@@ -169,17 +187,16 @@ static void check(const layer &l, int type, uint32_t pieces, float size)
     fill_words<<<1024, 256>>>(words, l.words(), 1);
     fill_scales<<<64, 256>>>(scales, l.rows, 2);
     fill_x<<<64, 256>>>(x, nx, type, 3, size);
-    reference<<<dim3(l.outputs(), max_m), 128>>>(want, bound, words, scales, x, type, l.rows, l.cols,
-                                                 l.k, l.T, l.axis, max_m, l.interleaved);
+    reference<<<dim3(l.outputs(), max_m), 128>>>(want, bound, words, scales, x, type, l.rows,
+                                                 l.cols, l.k, l.T, l.axis, max_m, l.interleaved);
     CHECK(cudaDeviceSynchronize());
     std::vector<double> hw(ny), hb(ny);
     std::vector<float> hy(ny), widest(ny);
     CHECK(cudaMemcpy(hw.data(), want, ny * 8, cudaMemcpyDeviceToHost));
     CHECK(cudaMemcpy(hb.data(), bound, ny * 8, cudaMemcpyDeviceToHost));
-    const uint32_t ms[] = {32, 1, 2, 3, 7, 8, 9, 16, 17, 31};
+    /* A vector's bytes do not depend on its company. */
+    const uint32_t ms[] = {max_m, 1, 2, 3, 7, 8, 9, 16, 17, 31, 32, 50};
     for (uint32_t m : ms) {
-        if (m == 32)
-            m = max_m;
         if (m > max_m)
             continue;
         CHECK(cudaMemset(y, 0xff, ny * 4));
@@ -213,10 +230,11 @@ static void check(const layer &l, int type, uint32_t pieces, float size)
             printf("FAIL ");
         }
         if (bad || differ || written_past)
-            printf("axis %d k %u T %u %ux%u il %d type %d pieces %u m %2u: rel %.2e worst/bound-sum %.2e "
+            printf("axis %d k %u T %u %ux%u il %d type %d pieces %u m %2u: rel %.2e "
+                   "worst/bound-sum %.2e "
                    "(2^-24*n %.2e) bad %zu differ %zu past %zu\n",
-                   l.axis, l.k, l.T, l.rows, l.cols, l.interleaved, type, pieces, m, sqrt(rms / ref),
-                   worst, l.inputs() * 0x1p-24, bad, differ, written_past);
+                   l.axis, l.k, l.T, l.rows, l.cols, l.interleaved, type, pieces, m,
+                   sqrt(rms / ref), worst, l.inputs() * 0x1p-24, bad, differ, written_past);
     }
     for (void *p : {(void *)words, (void *)scales, x, (void *)y, (void *)want, (void *)bound})
         CHECK(cudaFree(p));
@@ -258,22 +276,23 @@ static const uint32_t time_m[] = {1, 2, 4, 8, 16, 32};
 
 static void time_layers()
 {
-    const int copies = 8, repeats = 40;
+    const int copies = getenv("BENCH_L2") ? 1 : 8, repeats = 40;
     const size_t nweights = (size_t)17408 * 5120;
     uint32_t *words;
     uint16_t *scales;
     void *x;
     float *y;
-    CHECK(cudaMalloc(&words, nweights / 2 * copies));
+    CHECK(cudaMalloc(&words, nweights / 2 * 8));
     CHECK(cudaMalloc(&scales, 17408 * 2));
     CHECK(cudaMalloc(&x, 32 * 17408 * 2));
     CHECK(cudaMalloc(&y, 32 * 17408 * 4));
-    fill_words<<<1024, 256>>>(words, nweights / 8 * copies, 1);
+    fill_words<<<1024, 256>>>(words, nweights / 8 * 8, 1);
     fill_scales<<<64, 256>>>(scales, 17408, 2);
     fill_x<<<64, 256>>>(x, 32 * 17408, FAST_BF16, 3, 1.0f);
     const double copy = time_us(20, [&](int i, cudaStream_t s) {
-        CHECK(cudaMemcpyAsync((uint8_t *)words + (i & 1) * nweights, (uint8_t *)words + nweights * 2 + (i & 1) * nweights,
-                              nweights, cudaMemcpyDeviceToDevice, s));
+        CHECK(cudaMemcpyAsync((uint8_t *)words + (i & 1) * nweights,
+                              (uint8_t *)words + nweights * 2 + (i & 1) * nweights, nweights,
+                              cudaMemcpyDeviceToDevice, s));
     });
     printf("copy %.2f TB/s\n", 2e-6 * nweights / copy);
     if (getenv("BENCH_PROFILE")) { /* one launch each, for ncu */
@@ -292,8 +311,8 @@ static void time_layers()
             printf("axis %d k %u:", axis, k);
             for (uint32_t m : time_m) {
                 const double t = time_us(repeats, [&](int i, cudaStream_t s) {
-                    fast_args a = arguments(l, words + l.words() * (i % copies), scales, x, FAST_BF16,
-                                            m, 1, y);
+                    fast_args a = arguments(l, words + l.words() * (i % copies), scales, x,
+                                            FAST_BF16, m, 1, y);
                     a.y_type = FAST_BF16;
                     CHECK(launch(l, a, s));
                 });
@@ -302,6 +321,8 @@ static void time_layers()
             printf(" us\n");
             fflush(stdout);
         }
+    if (getenv("BENCH_BRIEF"))
+        exit(0);
     cublasHandle_t handle;
     if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS)
         return;
@@ -370,11 +391,12 @@ static void time_interface(tcq_cuda *gpu)
         for (uint32_t k = 2; k <= 4; k++) {
             const uint64_t in = axis ? 5120 : 17408, out = axis ? 17408 : 5120;
             printf("axis %d k %u:", axis, k);
-            for (uint32_t m : {64u, 512u}) {
+            for (uint32_t m : {64u, 128u, 512u}) {
                 const double t = time_us(10, [&](int i, cudaStream_t s) {
                     struct tcq_tensor w = {};
                     w.geometry.k = k, w.geometry.L = 12, w.geometry.T = 256;
-                    w.geometry.axis = (uint32_t)axis, w.geometry.rows = 17408, w.geometry.cols = 5120;
+                    w.geometry.axis = (uint32_t)axis, w.geometry.rows = 17408,
+                    w.geometry.cols = 5120;
                     w.words = words + nweights / 32 * k * (size_t)(i % copies), w.scales = scales;
                     struct tcq_cuda_product p = {};
                     p.tensor = &w, p.m = m;
@@ -404,10 +426,11 @@ int main(int argc, char **argv)
     CHECK(cudaGetDeviceProperties(&device, 0));
     sm_count = (uint32_t)device.multiProcessorCount;
     printf("%s, %u multiprocessors\n", device.name, sm_count);
-    CHECK(cudaMalloc(&partial, (size_t)sm_count * 2 * 256 * 32 * 4));
-    CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(65536, 32)));
-    CHECK(cudaMalloc(&tickets, 65536 * 4));
-    CHECK(cudaMemset(tickets, 0, 65536 * 4));
+    hopper = device.major >= 9 && fast_has_hopper_code() &&
+             !getenv("BENCH_PLAIN"); /* as on older GPUs */
+    CHECK(cudaMalloc(&partial, fast_partial_nbytes(sm_count)));
+    CHECK(cudaMemset(partial, FAST_PARTIAL_EMPTY, fast_partial_nbytes(sm_count)));
+    CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(131072, 32)));
     if (strcmp(what, "time")) {
         for (uint32_t k = 2; k <= 4; k++)
             for (int axis = 0; axis < 2; axis++) {

@@ -428,8 +428,7 @@ int main(int argc, char **argv)
             const double bound = (double)tcq_geometry_in(&g) * 0x1p-24;
             for (uint32_t m = 1; m <= 32; m = m * 2 + 1)
                 check_bound(g, m, TCQ_OPERATION_SMALL, bound);
-            if (axis) /* two passes */
-                check_bound(g, 40, TCQ_OPERATION_SMALL, bound);
+            check_bound(g, 40, TCQ_OPERATION_SMALL, bound); /* two sets of columns */
             if (!brief) /* weights and x rounded to bf16, 2^-9 each */
                 check_bound(g, 40, TCQ_OPERATION_WIDE, 0x1p-8);
         }

@@ -62,9 +62,11 @@ struct tcq_cuda_product {
     struct tcq_vectors x, y; /* F32, F16 or BF16 each */
 };
 
-/* The operation that AUTO stands for, or AUTO with the reason in *error.
- * FAST: SMALL up to m = 32 (axis 1: 64) where k is 2..4 and L 12, above that and
- * for other k and L WIDE.  REFERENCE: as docs/kernels.md says. */
+/* The operation that AUTO stands for, or AUTO with the reason in *error.  (GPUs with less
+ * than 227 KiB of shared memory a block, those before compute capability 9.0, take WIDE
+ * in place of SMALL.)
+ * FAST: SMALL up to m = 64 where k is 2..4 and L 12, above that and for other k
+ * and L WIDE.  REFERENCE: as docs/kernels.md says. */
 enum tcq_operation tcq_cuda_select(const struct tcq_cuda_product *product, struct tcq_error *error);
 
 enum tcq_status tcq_cuda_multiply(struct tcq_cuda *cuda, const struct tcq_cuda_product *product,

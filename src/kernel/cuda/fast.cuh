@@ -10,22 +10,62 @@
 #ifndef TCQ_KERNEL_CUDA_FAST_CUH
 #define TCQ_KERNEL_CUDA_FAST_CUH
 
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include <type_traits>
 
 #include "kernel/cuda/launch.h"
 
-constexpr int kWarps = 16;          /* a block; one block a multiprocessor */
-constexpr int kThreads = 32 * kWarps;
-constexpr int kTileRows = 16;       /* stored rows of one warp's tile */
-constexpr int kGroup = 256;         /* columns of one warp's tile */
-constexpr uint32_t kMask = 0xfffu;  /* L = 12 */
-constexpr float kUnit = 0x1p-24f;   /* what a set bit 0 of a binary16 means */
+/* A block, one a multiprocessor: warps that multiply, and more that copy, one where there
+ * are tensor copies and four elsewhere. */
+constexpr int kWarps = 16;
+constexpr int kThreads = 32 * kWarps, kCopyThreadsMax = 128;
+constexpr int kTileRows = 16;      /* stored rows of one warp's tile */
+constexpr int kGroup = 256;        /* columns of one warp's tile */
+constexpr uint32_t kMask = 0xfffu; /* L = 12 */
+constexpr float kUnit = 0x1p-24f;  /* what a set bit 0 of a binary16 means */
 constexpr float kOffset = 510.0f * kUnit;
 /* Sums are in units of 2^-24; d is the divisor of the code. */
 constexpr float kFinal = 0x1p24f / 147.800537109375f;
+
+/* ---- shared memory ------------------------------------------------------ */
+
+__device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Where dynamic shared memory starts, as a value that the compiler keeps rather than
+ * works out again at each use. */
+__device__ __forceinline__ uint32_t shared_base(const void *p)
+{
+    return __shfl_sync(~0u, shared_address(p), 0);
+}
+template <int offset> __device__ __forceinline__ void load(uint32_t &v, uint32_t at)
+{
+    asm volatile("ld.shared.u32 %0, [%1+%2];" : "=r"(v) : "r"(at), "n"(offset));
+}
+template <int offset> __device__ __forceinline__ void load(uint2 &v, uint32_t at)
+{
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2+%3];"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "r"(at), "n"(offset));
+}
+template <int offset> __device__ __forceinline__ void load(uint4 &v, uint32_t at)
+{
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4+%5];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at), "n"(offset));
+}
+__device__ __forceinline__ uint32_t look_up(uint32_t table, uint32_t offset)
+{
+    uint32_t v;
+    asm("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(table + offset));
+    return v;
+}
 
 /* ---- decoding ---------------------------------------------------------- */
 
@@ -44,7 +84,10 @@ __device__ __forceinline__ uint32_t window(const uint32_t *w, int o, int bits, i
 }
 
 /* z of a state: its bytes sum to y + 510. */
-__device__ __forceinline__ uint32_t hash(uint32_t state) { return state * 34038481u + 76625530u; }
+__device__ __forceinline__ uint32_t hash(uint32_t state)
+{
+    return state * 34038481u + 76625530u;
+}
 __device__ __forceinline__ uint32_t add_bytes(uint32_t z, uint32_t to)
 {
     return __dp4a(z, 0x01010101u, to);
@@ -54,10 +97,41 @@ __device__ __forceinline__ uint32_t byte_sum(const uint32_t *w, int o)
     return add_bytes(hash(window(w, o, 12, 0)), 0u);
 }
 
-/* Two sums as one register. */
-__device__ __forceinline__ uint32_t pack(uint32_t low, uint32_t high)
+/* Two sums as one register, by the multiplier or by the units that shift and permute,
+ * whichever has less to do. */
+template <bool multiplier> __device__ __forceinline__ uint32_t pack(uint32_t low, uint32_t high)
 {
-    return __byte_perm(low, high, 0x5410);
+    if (!multiplier)
+        return __byte_perm(low, high, 0x5410);
+    uint32_t both;
+    asm("mad.lo.u32 %0, %1, 65536, %2;" : "=r"(both) : "r"(high), "r"(low));
+    return both;
+}
+
+/* The byte sums of four numbers at once, in the tensor cores: a lane's products with a
+ * matrix whose column 2t + i has ones where lane t holds number i (and i + 2). */
+struct sum_matrix {
+    uint32_t b0, b1;
+};
+__device__ __forceinline__ sum_matrix sum_matrix_of_lane()
+{
+    const uint32_t g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
+    return {g == 2 * t ? 0x01010101u : 0, g == 2 * t + 1 ? 0x01010101u : 0};
+}
+__device__ __forceinline__ void add_bytes_of_four(uint32_t (&sum)[4], const uint32_t (&z)[4],
+                                                  sum_matrix m)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0,%1,%2,%3}, {%4,%6,%5,%7}, {%8,%9}, "
+        "{%10,%10,%10,%10};"
+        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+        : "r"(z[0]), "r"(z[1]), "r"(z[2]), "r"(z[3]), "r"(m.b0), "r"(m.b1), "r"(0));
+}
+
+/* Whether the i-th of every eight pairs of weights comes from a table that serves
+ * `served` of them. */
+__device__ __forceinline__ constexpr bool is_served(int i, int served)
+{
+    return (i % 8 + 1) * served / 8 > i % 8 * served / 8;
 }
 
 /* Part of the sums come from a table in shared memory, which takes the load
@@ -71,7 +145,7 @@ template <int K> constexpr int kTableNbytes = 4 << kTableBits<K>;
 template <int K> __device__ __forceinline__ void fill_table(uint32_t *table)
 {
     if constexpr (K > 3) {
-        for (uint32_t v = threadIdx.x; v < 1024; v += blockDim.x) {
+        for (uint32_t v = threadIdx.x; v < 1024; v += kThreads) {
             uint32_t entry[4], z = hash(v * 4);
 #pragma unroll
             for (int i = 0; i < 4; i++, z += 34038481u)
@@ -83,7 +157,7 @@ template <int K> __device__ __forceinline__ void fill_table(uint32_t *table)
     /* Entries v*2^K + i, i < 2^K: the lower half is that of state v, the upper ones
      * recur for every v + n*2^(12-K). */
     constexpr uint32_t run = 1u << K, period = 4096u >> K;
-    for (uint32_t first = threadIdx.x; first < period; first += blockDim.x) {
+    for (uint32_t first = threadIdx.x; first < period; first += kThreads) {
         uint32_t upper[run], z = hash(first * run & kMask);
 #pragma unroll
         for (uint32_t i = 0; i < run; i++, z += 34038481u)
@@ -109,13 +183,13 @@ template <int K> __device__ __forceinline__ void fill_table(uint32_t *table)
 }
 
 /* The sums of the states at o (lower half) and o - K (upper half). */
-template <int K>
-__device__ __forceinline__ uint32_t sum_pair(const uint32_t *w, int o, const uint8_t *table,
+template <int K, bool multiplier>
+__device__ __forceinline__ uint32_t sum_pair(const uint32_t *w, int o, uint32_t table,
                                              bool from_table)
 {
     if (!from_table)
-        return pack(byte_sum(w, o), byte_sum(w, o - K));
-    const uint32_t entry = *(const uint32_t *)(table + window(w, o - K, kTableBits<K>, 2));
+        return pack<multiplier>(byte_sum(w, o), byte_sum(w, o - K));
+    const uint32_t entry = look_up(table, window(w, o - K, kTableBits<K>, 2));
     return K <= 3 ? entry : add_bytes(hash(window(w, o, 12, 0)), entry);
 }
 
@@ -129,24 +203,80 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
 
 /* ---- copies ------------------------------------------------------------ */
 
-__device__ __forceinline__ uint32_t shared_address(const void *p)
+/* Barriers in shared memory, for slots that are filled and emptied in turns. */
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t count)
 {
-    return (uint32_t)__cvta_generic_to_shared(p);
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(barrier) : "memory");
+}
+/* Waits for the end of the phase of this parity. */
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@!done bra again;}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+#else
+    asm volatile("{.reg .pred done;\n"
+                 "again: mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@!done bra again;}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+
+/* By one thread: the phase also waits for this many bytes of the copies below. */
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t nbytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1;}" ::"r"(barrier),
+                 "r"(nbytes)
+                 : "memory");
+#endif
+}
+/* Read once: first to leave the L2 cache, so that what the next kernel starts with stays. */
+constexpr uint64_t kReadOnce = 0x12f0000000000000;
+
+/* A box of packed words: `word` of a row, `row`, and, interleaved, the pair of groups. */
+__device__ __forceinline__ void copy_box(uint32_t dst, const CUtensorMap *map, uint32_t word,
+                                         uint32_t row, uint32_t pair, uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(dst),
+                 "l"(map), "r"(word), "r"(row), "r"(pair), "r"(barrier), "l"(kReadOnce)
+                 : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_bulk(uint32_t dst, const void *src, uint32_t nbytes,
+                                          uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(dst),
+                 "l"(src), "r"(nbytes), "r"(barrier)
+                 : "memory");
+#endif
 }
 
 /* 16 bytes, or as many leading bytes as `valid` says and zeros behind them. */
-__device__ __forceinline__ void copy16(uint32_t dst, const uint32_t *src, int valid)
+__device__ __forceinline__ void copy16(uint32_t dst, const void *src, int valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(valid));
 }
-__device__ __forceinline__ void copy4(uint32_t dst, const uint32_t *src, int valid)
+__device__ __forceinline__ void copy4(uint32_t dst, const void *src, int valid)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(valid));
 }
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
-template <int pending> __device__ __forceinline__ void copy_wait()
+/* An arrival once this thread's copies of that kind are done. */
+__device__ __forceinline__ void arrive_after_copies(uint32_t barrier)
 {
-    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 /* The kernels overlap their start with the end of the one before them: until
@@ -164,49 +294,53 @@ __device__ __forceinline__ void wait_for_inputs()
 #endif
 }
 
-/* Copies 16-byte piece `chunk` of one row of packed words; what lies past
- * words_valid becomes zero. */
-__device__ __forceinline__ void copy_checked(uint32_t dst, const uint32_t *row, uint32_t chunk,
-                                             uint32_t words_valid, bool aligned)
-{
-    if (aligned) {
-        const bool valid = chunk * 4 < words_valid;
-        copy16(dst, valid ? row + chunk * 4 : row, valid ? 16 : 0);
-        return;
-    }
-    for (uint32_t j = 0; j < 4; j++) {
-        const bool valid = chunk * 4 + j < words_valid;
-        copy4(dst + j * 4, valid ? row + chunk * 4 + j : row, valid ? 4 : 0);
-    }
-}
-
 /* ---- inputs ------------------------------------------------------------ */
 
-/* What `inputs` starts with, a column: the inverse of the power of two that the
- * inputs were multiplied with, and 510 times their sum, in slices of the vector
+/* What a set of `inputs` starts with, a column: the inverse of the power of two that
+ * the inputs were multiplied with, and 510 times their sum, in slices of the vector
  * to be added in ascending order.  The inputs follow. */
 struct column_meta {
     float inverse, offset[FAST_INPUT_SLICES];
 };
-__device__ __forceinline__ uint8_t *fragments_of(const fast_args &p)
+__device__ __forceinline__ uint8_t *set_of(const fast_args &p, uint32_t length, uint32_t pitch,
+                                           uint32_t set)
 {
-    return (uint8_t *)p.inputs + FAST_INPUT_META_NBYTES;
+    const uint32_t inputs = (length + kGroup - 1) / kGroup * (2 * kGroup * pitch);
+    return (uint8_t *)p.inputs + (size_t)set * (FAST_INPUT_META_NBYTES + inputs);
+}
+__device__ __forceinline__ uint32_t sets_of(const fast_args &p)
+{
+    return (p.columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
+}
+__device__ __forceinline__ uint32_t columns_of(const fast_args &p, uint32_t set)
+{
+    return min(p.columns - set * FAST_COLUMNS_MAX, FAST_COLUMNS_MAX);
 }
 
-/* The same with one sum, as the kernels keep it in shared memory. */
+/* Axis 0: rows of a unit of 16 that lane t decodes, the first two; the others are 8 on.
+ * For k = 2 so that four lanes meet no bank twice (PIECES_XOR4). */
+template <int K> __device__ __forceinline__ constexpr uint32_t axis0_row(uint32_t t, uint32_t i)
+{
+    return K == 2 ? t % 2 + t / 2 * 4 + 2 * i : t + 4 * i;
+}
+
+/* The same with one sum, of every set, as the kernels keep it in shared memory. */
 struct column_sum {
     float inverse, offset;
 };
-__device__ __forceinline__ void load_meta(column_sum *to, const fast_args &p)
+template <int N8>
+__device__ __forceinline__ void load_meta(column_sum *to, const fast_args &p, uint32_t length)
 {
-    if (threadIdx.x >= p.columns)
+    const uint32_t i = threadIdx.x;
+    if (i >= p.columns)
         return;
-    const column_meta m = ((const column_meta *)p.inputs)[threadIdx.x];
+    const column_meta *from = (const column_meta *)set_of(p, length, 8 * N8, i / FAST_COLUMNS_MAX);
+    const column_meta m = from[i % FAST_COLUMNS_MAX];
     float offset = 0.0f;
 #pragma unroll
-    for (int i = 0; i < (int)FAST_INPUT_SLICES; i++)
-        offset += m.offset[i];
-    to[threadIdx.x] = {m.inverse, offset};
+    for (int j = 0; j < (int)FAST_INPUT_SLICES; j++)
+        offset += m.offset[j];
+    to[i] = {m.inverse, offset};
 }
 
 /* ---- outputs ----------------------------------------------------------- */
@@ -222,29 +356,185 @@ __device__ __forceinline__ void store_y(const fast_args &p, uint32_t vector, uin
         ((__half *)p.y)[at] = __float2half_rn(v);
 }
 
+/* ---- sums on their way between blocks ----------------------------------- */
+
+/* A sum is its own signal: the place it is written to holds a bit pattern that no sum
+ * has (sums that are NaN are written with another), and whoever reads it puts that
+ * pattern back.  So nothing is fenced, and waiting costs one way through the L2 cache.
+ * Blocks wait for others of the same launch: there is one a multiprocessor, and all
+ * of them run at once. */
+constexpr uint32_t kEmpty = FAST_PARTIAL_EMPTY * 0x01010101u;
+
+__device__ __forceinline__ void send(float *to, float v)
+{
+    const uint32_t bits = v == v ? __float_as_uint(v) : 0x7fffffffu;
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(bits) : "memory");
+}
+__device__ __forceinline__ uint32_t peek(const float *from)
+{
+    uint32_t bits;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(bits) : "l"(from) : "memory");
+    return bits;
+}
+/* `bits` was read from there a moment ago. */
+__device__ __forceinline__ float receive(float *from, uint32_t bits)
+{
+    while (bits == kEmpty)
+        bits = peek(from);
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(from), "r"(kEmpty) : "memory");
+    return __uint_as_float(bits);
+}
+
+/* ---- slots of packed words and inputs ------------------------------------ */
+
+/* How the 16-byte pieces of a row lie in shared memory, so that the reads of a warp
+ * meet no bank twice: as they come, or with bits of the row's number xored in. */
+enum piece_order { PIECES_PLAIN, PIECES_XOR4, PIECES_XOR8 };
+
+template <int K, int order>
+__device__ __forceinline__ uint32_t place_of(uint32_t row, uint32_t word)
+{
+    const uint32_t turn = order == PIECES_XOR8 ? row & 7 : order == PIECES_XOR4 ? row >> 1 & 3 : 0;
+    return row * (32 * K) + ((word / 4 ^ turn) * 16 | word % 4 * 4);
+}
+
+/* By all threads that copy and without tensor copies, for rows that do not start at 16
+ * bytes: 256 columns (group) of `rows` rows; zeros where the matrix ends. */
+template <int K, int order>
+__device__ __noinline__ void copy_rows(const fast_args &p, uint32_t dst, uint32_t group,
+                                       uint32_t row0, uint32_t rows)
+{
+    const uint32_t valid = min(p.cols - group * kGroup, (uint32_t)kGroup) / 32 * K;
+    const uint32_t *from = p.words + (group >> 1) * p.pair_stride + (group & 1) * p.group_stride;
+    for (uint32_t i = threadIdx.x - kThreads; i < 2 * K * rows; i += blockDim.x - kThreads) {
+        const uint32_t row = i / (2 * K), word = i % (2 * K) * 4;
+        const uint32_t *src = from + (size_t)(row0 + row) * p.row_stride + word;
+        const uint32_t left = row0 + row < p.rows && word < valid ? min(valid - word, 4u) : 0;
+        const uint32_t to = dst + place_of<K, order>(row, word);
+        if (p.words_aligned && left % 4 == 0) {
+            copy16(to, left ? src : p.words, left ? 16 : 0);
+            continue;
+        }
+        for (uint32_t j = 0; j < 4; j++)
+            copy4(to + 4 * j, j < left ? src + j : p.words, j < left ? 4 : 0);
+    }
+}
+
+/* A ring of slots with a barrier for `filled` and one for `emptied` each. */
+template <int stages> struct ring {
+    uint32_t barriers, index, parity; /* of the slot whose turn it is */
+
+    __device__ __forceinline__ void start(uint32_t at)
+    {
+        asm("mov.u32 %0, %1;" : "=r"(barriers) : "r"(at)); /* once, not at each use */
+        index = parity = 0;
+    }
+    __device__ __forceinline__ void init(bool tensor_copies) const
+    {
+        for (uint32_t i = 0; i < stages; i++) {
+            barrier_init(barriers + 16 * i, tensor_copies ? 1 : blockDim.x - kThreads);
+            barrier_init(barriers + 16 * i + 8, kWarps);
+        }
+#if __CUDA_ARCH__ >= 900
+        asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+    }
+    __device__ __forceinline__ uint32_t filled() const
+    {
+        return barriers + 16 * index;
+    }
+    __device__ __forceinline__ uint32_t emptied() const
+    {
+        return filled() + 8;
+    }
+    __device__ __forceinline__ void advance()
+    {
+        index++;
+        if (index == stages) {
+            index = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ void wait_filled() const
+    {
+        barrier_wait(filled(), parity);
+    }
+    __device__ __forceinline__ void wait_emptied() const
+    {
+        barrier_wait(emptied(), parity ^ 1);
+    }
+    /* By a warp that has read the slot. */
+    __device__ __forceinline__ void release() const
+    {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(emptied());
+    }
+};
+
+/* A barrier of the warps that multiply. */
+__device__ __forceinline__ void sync_multipliers()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
 /* ---- launch ------------------------------------------------------------ */
 
-inline cudaError_t launch_overlapped(void (*kernel)(fast_args, uint32_t), uint32_t blocks,
-                                     int threads, int shared_nbytes, cudaStream_t stream, const fast_args &args,
-                                     uint32_t option)
+template <typename... arguments>
+cudaError_t launch_overlapped(void (*kernel)(arguments...), uint32_t blocks, uint32_t cluster,
+                              int threads, int shared_nbytes, cudaStream_t stream,
+                              const arguments &...args)
 {
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = cluster;
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = dim3((uint32_t)threads);
     config.dynamicSmemBytes = (size_t)shared_nbytes;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, args, option);
+    config.attrs = attributes;
+    config.numAttrs = cluster > 1 ? 2 : 1;
+    return cudaLaunchKernelEx(&config, kernel, args...);
 }
+
+/* The kernel of a class template for k and the columns of a set. */
+template <template <int, int> class product, int K>
+cudaError_t launch_columns(const fast_args &args, uint32_t blocks, cudaStream_t stream)
+{
+    if (args.columns <= 8)
+        return product<K, 1>::launch(args, blocks, stream);
+    if (args.columns <= 16)
+        return product<K, 2>::launch(args, blocks, stream);
+    return product<K, 4>::launch(args, blocks, stream);
+}
+template <template <int, int> class product>
+cudaError_t launch_product(const fast_args &args, uint32_t blocks, cudaStream_t stream)
+{
+    switch (args.k) {
+    case 2:
+        return launch_columns<product, 2>(args, blocks, stream);
+    case 3:
+        return launch_columns<product, 3>(args, blocks, stream);
+    case 4:
+        return launch_columns<product, 4>(args, blocks, stream);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+/* The map for boxes of `rows` rows by 256 columns; false where there can be none and the
+ * kernels copy by themselves. */
+bool fast_map_words(CUtensorMap *map, const fast_args &args, uint32_t rows, piece_order order);
 
 /* ---- division of the work ---------------------------------------------- */
 
 /* Units 0..units-1 are cut into one run a block, the first `longer` of them one
- * unit longer, whatever the number of vectors; `tile` consecutive units make one
+ * unit longer, whatever the number of vectors, and each set of columns goes through
+ * them by itself; `tile` consecutive units make one
  * output tile. */
 struct work_plan {
     uint32_t length, longer;

@@ -2,194 +2,321 @@
 /*
  * Fast product, axis 0: coded along the outputs, one scale an input.
  *
- * A block of 16 warps owns 256 outputs and takes the stored rows (inputs) in
- * steps of 32.  Step u belongs to chain u mod 4; four warps share a chain.  Lane
- * (g, t) decodes rows t, t+4, t+8, ... of a step and, as warp `share` of the
- * four, outputs 32g + 8*share .. +7: two rows make a register of the A operand.
- * Where a tile or the block's range ends the chains are added in ascending order.
+ * A block owns 256 outputs and a run of units of 16 stored rows (inputs), and takes them
+ * in steps of up to eight units, of which each of four chains has a quarter; four warps
+ * share a chain.  Lane (g, t) decodes four rows of a unit and, as warp `share` of the
+ * four, outputs 32g + 8*share .. +7: two rows make a register of the A operand.  Where a
+ * run leaves a tile of outputs the chains are added in ascending order, and where blocks
+ * share a tile each adds a slice of their sums, in block order.
  */
 #include "kernel/cuda/fast.cuh"
 
-namespace {
+namespace
+{
 
-constexpr int kShares = 4;               /* warps of a chain */
+constexpr int kShares = 4; /* warps of a chain */
 constexpr int kChains = kWarps / kShares;
-constexpr int kRun = 8;                  /* outputs of a lane */
-constexpr int kStepRows = 2 * kTileRows;
-constexpr int kStages = 3;               /* of packed words in flight, a chain */
+constexpr int kRun = 8; /* outputs of a lane */
+constexpr uint32_t kStepUnits = 8, kStepRows = kStepUnits * kTileRows;
 
-/* How many of four pairs of a lane's rows come from the table: what an H200 was
- * fastest with. */
-template <int K, int N8> constexpr int kTablePairs = K == 4 ? 0 : 2;
-template <int K, int N8> constexpr int kTableRoom = kTablePairs<K, N8> ? kTableNbytes<K> : 0;
+/* How many of eight pairs of weights come from the table: what an H200 was fastest with. */
+template <int K, int N8> constexpr int kServed = K == 4 ? 0 : 4;
+template <int K, int N8> constexpr int kTableRoom = kServed<K, N8> ? kTableNbytes<K> : 0;
 
-template <int K> constexpr int kPitch = K == 2 ? 96 : K == 4 ? 160 : 32 * K;
-template <int K> constexpr int kStageNbytes = kStepRows * kPitch<K>;
-template <int K> constexpr int kWordsNbytes = kChains * kStages * kStageNbytes<K>;
+template <int K>
+constexpr piece_order kOrder = K == 2   ? PIECES_XOR4
+                               : K == 4 ? PIECES_XOR8
+                                        : PIECES_PLAIN;
+template <int K> constexpr int kUnitNbytes = kTileRows * 32 * K;
+
+/* A slot: the packed words of a step and then its inputs, all columns of a unit side by
+ * side. */
+template <int N8> constexpr int kUnitInputs = kTileRows * 2 * 8 * N8;
+template <int K> constexpr int kStepWords = kStepUnits *kUnitNbytes<K>;
+template <int K, int N8> constexpr int kSlotNbytes = kStepWords<K> + kStepUnits *kUnitInputs<N8>;
 
 /* Sums of 16 warps, 8 registers each, on their way to being added. */
 constexpr int kSumsNbytes = kWarps * 8 * 32 * 4;
-/* Inputs of a step follow its packed words: 16 rows of every column, then 16 more. */
-template <int N8> constexpr int kInputNbytes = 2 * 8 * N8 * 32;
-template <int K, int N8> constexpr int kSlotNbytes = kStageNbytes<K> + kInputNbytes<N8>;
+constexpr int kRoom = (227 - 4) * 1024 - kSumsNbytes; /* 4: static, alignment, the inputs' kernel */
+template <int K, int N8>
+constexpr int kStagesFit = (kRoom - kTableRoom<K, N8>) / kSlotNbytes<K, N8>;
+template <int K, int N8> constexpr int kStages = kStagesFit<K, N8> < 6 ? kStagesFit<K, N8> : 6;
+template <int K, int N8>
+constexpr int kSharedNbytes = kTableRoom<K, N8> + kStages<K, N8> *kSlotNbytes<K, N8> + kSumsNbytes;
 
-/* ---- packed words -------------------------------------------------------- */
+/* The steps of a block, tile after tile, once a set of columns. */
+struct step_walk {
+    work_range run;
+    uint32_t per_tile, sets; /* units of a tile */
+    uint32_t unit, set;      /* the next one, of all tiles */
 
-/* The slow way: a step that the matrix does not fill, or unaligned rows. */
-template <int K>
-__device__ __noinline__ void copy_edge(const fast_args &p, uint32_t dst, uint32_t group,
-                                       uint32_t row0)
-{
-    const uint32_t valid = min(p.cols - group * kGroup, (uint32_t)kGroup) / 32 * K;
-    for (uint32_t i = threadIdx.x & 127; i < 2 * K * kStepRows; i += 32 * kShares) {
-        const uint32_t row = i / (2 * K), chunk = i % (2 * K);
-        const bool inside = row0 + row < p.rows;
-        copy_checked(dst + row * kPitch<K> + chunk * 16,
-                     p.words + (inside ? (row0 + row) * p.row_stride + (group >> 1) * p.pair_stride +
-                                             (group & 1) * p.group_stride
-                                       : 0),
-                     chunk, inside ? valid : 0, p.words_aligned);
-    }
-}
-
-/* Copies the steps of one chain, by its 128 threads. */
-template <int K, int N8> struct step_copier {
-    static constexpr int kPieces = (2 * K * kStepRows + 127) / 128;
-    const uint8_t *from; /* the step's first word */
-    uint32_t source_offset[kPieces], target_offset[kPieces];
-    const uint8_t *inputs_from;
-    uint32_t step, row, group, slot;
-
-    __device__ __forceinline__ void open(const fast_args &p, uint32_t per_tile)
+    __device__ __forceinline__ bool more() const
     {
-        group = step / per_tile;
-        row = step % per_tile * kStepRows;
-        from = (const uint8_t *)(p.words + row * p.row_stride + (group >> 1) * p.pair_stride +
-                                 (group & 1) * p.group_stride);
-        inputs_from = fragments_of(p) + (size_t)row * p.columns * 2 + (threadIdx.x & 127) * 16;
+        return set < sets;
     }
-    __device__ __forceinline__ void start(const fast_args &p, uint32_t first, uint32_t per_tile)
+    __device__ __forceinline__ uint32_t tile() const
     {
-#pragma unroll
-        for (int i = 0; i < kPieces; i++) {
-            const uint32_t index = (threadIdx.x & 127) + 128 * i;
-            source_offset[i] =
-                index / (2 * K) * (uint32_t)p.row_stride * 4 + index % (2 * K) * 16;
-            target_offset[i] = index / (2 * K) * kPitch<K> + index % (2 * K) * 16;
-        }
-        slot = 0;
-        step = first;
-        open(p, per_tile);
+        return unit / per_tile;
     }
-    __device__ __forceinline__ void inputs(const fast_args &p, uint32_t stages)
+    __device__ __forceinline__ uint32_t count(uint32_t tile_end) const
     {
-        if ((threadIdx.x & 127) < p.columns * 4)
-            copy16(stages + slot + kStageNbytes<K> + (threadIdx.x & 127) * 16,
-                   (const uint32_t *)inputs_from, 16);
-    }
-    __device__ __forceinline__ void words(const fast_args &p, uint32_t stages)
-    {
-        if (row + kStepRows <= p.rows && (group + 1) * kGroup <= p.cols && p.words_aligned) {
-#pragma unroll
-            for (int i = 0; i < kPieces; i++)
-                if (2 * K * kStepRows % 128 == 0 || i + 1 < kPieces ||
-                    (threadIdx.x & 127) < 2 * K * kStepRows % 128)
-                    copy16(stages + slot + target_offset[i],
-                           (const uint32_t *)(from + source_offset[i]), 16);
-        } else {
-            copy_edge<K>(p, stages + slot, group, row);
-        }
-    }
-    __device__ __forceinline__ void advance(const fast_args &p, uint32_t per_tile)
-    {
-        slot = slot == (kStages - 1) * kSlotNbytes<K, N8> ? 0 : slot + kSlotNbytes<K, N8>;
-        step += kChains;
-        row += kChains * kStepRows;
-        from += p.row_stride * (4 * kChains * kStepRows);
-        inputs_from += p.columns * (2 * kChains * kStepRows);
-        if (row >= p.rows)
-            open(p, per_tile);
+        return min(min(kStepUnits, tile_end - unit), run.end - unit);
     }
 };
 
-/* The words of a lane's 32 outputs of one row, and the one above them. */
-template <int K>
-__device__ __forceinline__ void load_words(uint32_t (&w)[K + 1], const uint8_t *at, uint32_t base,
-                                           uint32_t overlap)
-{
-    const uint32_t *row = (const uint32_t *)at;
-    if constexpr (K % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < K; i += 4)
-            *(uint4 *)&w[i] = *(const uint4 *)(row + base + i);
-    } else if constexpr (K % 2 == 0) {
-#pragma unroll
-        for (int i = 0; i < K; i += 2)
-            *(uint2 *)&w[i] = *(const uint2 *)(row + base + i);
-    } else {
-#pragma unroll
-        for (int i = 0; i < K; i++)
-            w[i] = row[base + i];
+/* ---- copies --------------------------------------------------------------- */
+
+template <int K, int N8> struct producer {
+    const fast_args &p;
+    const CUtensorMap *map;
+    ring<kStages<K, N8>> slots;
+    uint32_t stages;
+    step_walk walk;
+    uint32_t tile, tile_end, interleaved;
+
+    __device__ __forceinline__ void open()
+    {
+        tile = walk.tile();
+        tile_end = (tile + 1) * walk.per_tile;
     }
-    w[K] = row[overlap];
+    __device__ __forceinline__ void start()
+    {
+        interleaved = p.pair_stride != 16 * K;
+        open();
+    }
+    __device__ __forceinline__ const uint8_t *inputs_from() const
+    {
+        return set_of(p, p.rows, 8 * N8, walk.set) + FAST_INPUT_META_NBYTES +
+               row() / kTileRows * kUnitInputs<N8>;
+    }
+    __device__ __forceinline__ uint32_t row() const
+    {
+        return (walk.unit - tile * walk.per_tile) * kTileRows;
+    }
+    __device__ __forceinline__ uint32_t to() const
+    {
+        return stages + slots.index * kSlotNbytes<K, N8>;
+    }
+    __device__ __forceinline__ void words()
+    {
+        barrier_expect(slots.filled(), kStepWords<K> + walk.count(tile_end) * kUnitInputs<N8>);
+        copy_box(to(), map, (interleaved ? tile & 1 : tile) * 8 * K, row(),
+                 interleaved ? tile >> 1 : 0, slots.filled());
+    }
+    __device__ __forceinline__ void inputs()
+    {
+        copy_bulk(to() + kStepWords<K>, inputs_from(), walk.count(tile_end) * kUnitInputs<N8>,
+                  slots.filled());
+    }
+    __device__ __forceinline__ void both_by_threads()
+    {
+        const uint32_t count = walk.count(tile_end), nbytes = count * kUnitInputs<N8>;
+        copy_rows<K, kOrder<K>>(p, to(), tile, row(), count * kTileRows);
+        const uint8_t *from = inputs_from();
+        for (uint32_t i = (threadIdx.x - kThreads) * 16; i < nbytes;
+             i += (blockDim.x - kThreads) * 16)
+            copy16(to() + kStepWords<K> + i, from + i, 16);
+        arrive_after_copies(slots.filled());
+    }
+    __device__ __forceinline__ void advance()
+    {
+        walk.unit += walk.count(tile_end);
+        if (walk.unit == walk.run.end) {
+            walk.unit = walk.run.begin;
+            walk.set++;
+            open();
+        } else if (walk.unit == tile_end) {
+            open();
+        }
+        slots.advance();
+    }
+};
+
+template <int K, int N8>
+__device__ __forceinline__ void produce(producer<K, N8> it, bool tensor_copies)
+{
+    it.start();
+    if (!tensor_copies) {
+        wait_for_inputs();
+        for (; it.walk.more(); it.advance()) {
+            it.slots.wait_emptied();
+            it.both_by_threads();
+        }
+        return;
+    }
+    if (threadIdx.x % 32)
+        return;
+    /* Weights may be read before the inputs are there. */
+    producer<K, N8> first = it;
+    for (int i = 0; i < kStages<K, N8> && it.walk.more(); i++, it.advance())
+        it.words();
+    wait_for_inputs();
+    for (int i = 0; i < kStages<K, N8> && first.walk.more(); i++, first.advance())
+        first.inputs();
+    for (; it.walk.more(); it.advance()) {
+        it.slots.wait_emptied();
+        it.words();
+        it.inputs();
+    }
+}
+
+/* ---- products ------------------------------------------------------------- */
+
+/* Where a lane finds its rows in a unit: two of them, the others are eight rows on. */
+struct lane_place {
+    uint32_t words[2], overlap[2];
+};
+template <int K> __device__ __forceinline__ lane_place place_lane(const fast_args &p)
+{
+    const uint32_t g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
+    const uint32_t block_words = p.block_length / 32 * K, in_block = g * 32 % p.block_length;
+    const uint32_t block_base = g * 32 / p.block_length * block_words;
+    const uint32_t in_words = (p.block_length - in_block - 32) / 32 * K;
+    const uint32_t above = in_words + K == block_words ? 0 : in_words + K;
+    lane_place place;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t row = axis0_row<K>(t, i);
+        place.words[i] = place_of<K, kOrder<K>>(row, block_base + in_words);
+        place.overlap[i] = place_of<K, kOrder<K>>(row, block_base + above);
+    }
+    return place;
+}
+
+/* The words of a lane's 32 outputs of row `offset` bytes on, and the one above them. */
+template <int K, int offset>
+__device__ __forceinline__ void load_words(uint32_t (&w)[K + 1], uint32_t words, uint32_t overlap)
+{
+    if constexpr (K == 4) {
+        uint4 v;
+        load<offset>(v, words);
+        w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+    } else if constexpr (K == 2) {
+        uint2 v;
+        load<offset>(v, words);
+        w[0] = v.x, w[1] = v.y;
+    } else {
+        load<offset>(w[0], words);
+        load<offset + 4>(w[1], words);
+        load<offset + 8>(w[2], words);
+    }
+    load<offset>(w[K], overlap);
 }
 
 /* Sums of two rows as registers: of the state at o, and of that at o - K. */
-template <int K>
+template <int K, bool balanced>
 __device__ __forceinline__ void sum_rows(uint32_t &first, uint32_t &second, const uint32_t *low,
-                                         const uint32_t *high, int o, const uint8_t *table,
+                                         const uint32_t *high, int o, uint32_t table,
                                          bool from_table)
 {
     if (!from_table) {
-        first = pack(byte_sum(low, o), byte_sum(high, o));
-        second = pack(byte_sum(low, o - K), byte_sum(high, o - K));
-    } else if constexpr (K <= 3) {
-        const uint32_t a = *(const uint32_t *)(table + window(low, o - K, kTableBits<K>, 2));
-        const uint32_t b = *(const uint32_t *)(table + window(high, o - K, kTableBits<K>, 2));
+        first = pack<true>(byte_sum(low, o), byte_sum(high, o));
+        second = pack<!balanced>(byte_sum(low, o - K), byte_sum(high, o - K));
+    } else {
+        static_assert(K <= 3 || kServed<K, 1> == 0, "the table of pairs");
+        const uint32_t a = look_up(table, window(low, o - K, kTableBits<K>, 2));
+        const uint32_t b = look_up(table, window(high, o - K, kTableBits<K>, 2));
         first = __byte_perm(a, b, 0x5410);
         second = __byte_perm(a, b, 0x7632);
-    } else {
-        first = add_bytes(hash(window(low, o, 12, 0)),
-                          *(const uint32_t *)(table + window(high, o, 12, 2)));
-        second = add_bytes(hash(window(low, o - K, 12, 0)),
-                           *(const uint32_t *)(table + window(high, o - K, 12, 2)));
     }
 }
 
-/* 16 rows by the 64 outputs of a warp. */
-template <int K, int N8, int share>
-__device__ __forceinline__ void multiply(float (&acc)[N8][kRun / 2][4], const uint8_t *rows, const uint2 (&b)[N8], uint32_t base,
-                                         uint32_t overlap, const uint8_t *table)
+/* Unit `u` of a step, 16 rows by the 64 outputs of a warp; `unit` and `inputs` are those
+ * of the first. */
+template <int K, int N8, int share, int u>
+__device__ __forceinline__ void multiply(float (&acc)[N8][kRun / 2][4], uint32_t unit,
+                                         uint32_t inputs, const uint32_t (&column)[N8],
+                                         const lane_place &place, uint32_t table)
 {
-    uint32_t w[4][K + 1];
+    constexpr int kAt = u * kUnitNbytes<K>, k8Rows = 8 * 32 * K;
+    uint2 b[N8];
 #pragma unroll
-    for (int r = 0; r < 4; r++)
-        load_words<K>(w[r], rows + 4 * r * kPitch<K>, base, overlap);
+    for (int n = 0; n < N8; n++)
+        load<u * kUnitInputs<N8>>(b[n], inputs + column[n]);
+    uint32_t w[4][K + 1];
+    load_words<K, kAt>(w[0], unit + place.words[0], unit + place.overlap[0]);
+    load_words<K, kAt>(w[1], unit + place.words[1], unit + place.overlap[1]);
+    load_words<K, kAt + k8Rows>(w[2], unit + place.words[0], unit + place.overlap[0]);
+    load_words<K, kAt + k8Rows>(w[3], unit + place.words[1], unit + place.overlap[1]);
 #pragma unroll
     for (int j = 0; j < kRun / 2; j++) {
         const int o = (31 - (8 * share + 2 * j)) * K;
         uint32_t a[4];
-        /* The table serves one pair of rows of two, or more or fewer. */
-        sum_rows<K>(a[0], a[1], w[0], w[1], o, table, kTablePairs<K, N8> > (j & 1 ? 2 : 0));
-        sum_rows<K>(a[2], a[3], w[2], w[3], o, table, kTablePairs<K, N8> > (j & 1 ? 1 : 3));
+        sum_rows<K, (N8 > 2)>(a[0], a[1], w[0], w[1], o, table, is_served(2 * j, kServed<K, N8>));
+        sum_rows<K, (N8 > 2)>(a[2], a[3], w[2], w[3], o, table,
+                              is_served(2 * j + 1, kServed<K, N8>));
 #pragma unroll
         for (int n = 0; n < N8; n++)
             mma(acc[n][j], a, b[n].x, b[n].y);
     }
 }
 
+/* What this block has of one tile, as warp `share` of a chain, whose first unit of a step
+ * and its inputs are at `unit` and `inputs` in the first slot. */
+template <int K, int N8, int share>
+__device__ __forceinline__ void
+multiply_part(float (&acc)[N8][kRun / 2][4], ring<kStages<K, N8>> &slots, uint32_t units,
+              uint32_t first, const uint32_t (&column)[N8], const lane_place &place, uint32_t table,
+              uint32_t unit, uint32_t inputs)
+{
+#pragma unroll 1
+    for (int left = (int)units - (int)first; left > -(int)first; left -= kStepUnits) {
+        const uint32_t slot = slots.index * kSlotNbytes<K, N8>;
+        slots.wait_filled();
+        if (left > 0)
+            multiply<K, N8, share, 0>(acc, unit + slot, inputs + slot, column, place, table);
+        if (left > 1)
+            multiply<K, N8, share, 1>(acc, unit + slot, inputs + slot, column, place, table);
+        slots.release();
+        slots.advance();
+    }
+}
+static_assert(kStepUnits == 2 * kChains, "multiply_part");
+
 /* ---- sums ----------------------------------------------------------------- */
 
-__device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t block, uint32_t slot,
-                                             uint32_t values)
+/* Values of a tile are numbered thread + kThreads * r. */
+template <int N8> constexpr uint32_t kValues = 4 * N8 *kThreads;
+
+/* Of a block's first (slot 0) or last tile. */
+template <int N8>
+__device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t set, uint32_t block,
+                                             uint32_t slot)
 {
-    return p.partial + ((size_t)block * 2 + slot) * values * kThreads + threadIdx.x;
+    return p.partial + (((size_t)set * gridDim.x + block) * 2 + slot) * kValues<N8>;
 }
 
-/* One sum a thread; neighbouring threads hold neighbouring columns. */
-__device__ __forceinline__ void finish(const fast_args &p, const column_sum *column_sums,
-                                       uint32_t out, uint32_t column, float v)
+/* A tile of outputs, and the blocks that share it. */
+struct tile_place {
+    uint32_t output;              /* the first one */
+    uint32_t block, blocks, slot; /* the first block, and where it has its sums of this tile */
+    uint32_t begin, end;          /* the slice of this block: values, in warps */
+};
+template <int N8>
+__device__ __noinline__ void place_tile(tile_place *to, const fast_args &p, uint32_t tile,
+                                        uint32_t per_tile)
 {
+    const work_plan plan(p);
+    const uint32_t first = plan.owner(tile * per_tile);
+    const uint32_t blocks = plan.owner((tile + 1) * per_tile - 1) - first + 1;
+    const uint32_t mine = blockIdx.x - first, warps = kValues<N8> / 32;
+    to->output = tile * kGroup;
+    to->block = first;
+    to->blocks = blocks;
+    to->slot = plan.begin(first) / per_tile == tile ? 0 : 1; /* there may be tiles before it */
+    to->begin = warps * mine / blocks;
+    to->end = warps * (mine + 1) / blocks;
+}
+
+/* Value `index`; neighbouring lanes hold neighbouring columns. */
+template <int N8>
+__device__ __forceinline__ void finish_value(const fast_args &p, const column_sum *column_sums,
+                                             uint32_t set, uint32_t output, uint32_t index, float v)
+{
+    const uint32_t thread = index % kThreads, r = index / kThreads;
+    const uint32_t from = thread >> 1 & 31, pair = thread >> 6 & 3;
+    const uint32_t share = r % 2 * 2 + (thread >> 8);
+    const uint32_t out = output + (from >> 2) * 32 + share * kRun + r / 2 % 2 * 4 + pair;
+    const uint32_t column = set * FAST_COLUMNS_MAX + r / 4 * 8 + (from & 3) * 2 + (thread & 1);
     const column_sum m = column_sums[min(column, p.columns - 1)];
     v = (v - m.offset) * m.inverse * kFinal;
     if (p.pieces == 2)
@@ -198,238 +325,197 @@ __device__ __forceinline__ void finish(const fast_args &p, const column_sum *col
         store_y(p, p.pieces == 2 ? column >> 1 : column, out, v);
 }
 
-/* After the last step: blocks that share a tile leave their sums, and the one
- * that comes last adds them in block order. */
-template <int values, typename finish_tile>
-__device__ __forceinline__ void join_partials(const fast_args &p, uint32_t slot_used,
-                                              work_range work, work_plan plan, uint32_t per_tile,
-                                              finish_tile finish_values)
-{
-    __shared__ uint32_t arrived[2];
-    if (!slot_used)
-        return;
-    __syncthreads();
-    if (threadIdx.x < 2 && (slot_used >> threadIdx.x & 1)) {
-        const uint32_t tile = (threadIdx.x ? work.end - 1 : work.begin) / per_tile;
-        __threadfence();
-        arrived[threadIdx.x] = atomicAdd(p.tickets + tile, 1);
-        __threadfence();
-    }
-    __syncthreads();
-    for (uint32_t slot = 0; slot < 2; slot++) {
-        const uint32_t tile = (slot ? work.end - 1 : work.begin) / per_tile;
-        const uint32_t block0 = plan.owner(tile * per_tile);
-        const uint32_t block1 = plan.owner((tile + 1) * per_tile - 1);
-        if (!(slot_used >> slot & 1) || arrived[slot] != block1 - block0)
-            continue;
-        if (threadIdx.x == 0)
-            p.tickets[tile] = 0;
-        float total[values] = {};
-        for (uint32_t b = block0; b <= block1; b++) {
-            const float *partial = partial_of(p, b, plan.begin(b) / per_tile == tile ? 0 : 1, values);
-#pragma unroll
-            for (int i = 0; i < values; i++)
-                total[i] += __ldcg(partial + i * kThreads);
-        }
-        finish_values(tile, total);
-    }
-}
-
-/* Where sum r of this thread goes: sums[q][2 shares][4 pairs][lane][2] of round r / 2. */
+/* Adds the chains, and writes or sends the sums of one part. */
 template <int N8>
-__device__ __forceinline__ void finish_value(const fast_args &p, const column_sum *column_sums,
-                                             uint32_t tile, int r, float v)
+__device__ __forceinline__ void close_part(const fast_args &p, float (&acc)[N8][kRun / 2][4],
+                                           const column_sum *column_sums, float *sums, uint32_t set,
+                                           uint32_t output, float *partial)
 {
-    const uint32_t from = threadIdx.x >> 1 & 31, pair = threadIdx.x >> 6 & 3;
-    const uint32_t share = r % 2 * 2 + (threadIdx.x >> 8);
-    finish(p, column_sums, tile * kGroup + (from >> 2) * 32 + share * kRun + r / 2 % 2 * 4 + pair,
-           r / 4 * 8 + (from & 3) * 2 + (threadIdx.x & 1), v);
+    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+#pragma unroll
+    for (int n = 0; n < N8; n++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float2 *to = (float2 *)sums + warp * 128 + lane;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int j = 2 * h + i / 2, r = i % 2 * 2;
+                to[i * 32] = make_float2(acc[n][j][r], acc[n][j][r + 1]);
+                acc[n][j][r] = acc[n][j][r + 1] = 0.0f;
+            }
+            sync_multipliers();
+#pragma unroll
+            for (int i = 0; i < kShares / 2; i++) {
+                float v = 0.0f;
+#pragma unroll
+                for (int q = 0; q < kChains; q++)
+                    v += sums[(q * 2 + i) * 512 + threadIdx.x];
+                const uint32_t index = (uint32_t)(4 * n + 2 * h + i) * kThreads + threadIdx.x;
+                if (partial)
+                    send(partial + index, v);
+                else
+                    finish_value<N8>(p, column_sums, set, output, index, v);
+            }
+            sync_multipliers();
+        }
+    }
 }
 
-/* A barrier of the chain's four warps; its number must be a constant, or the
- * compiler reserves all sixteen.  racecheck loses track where barriers of several
- * numbers meet, so for it one of the whole block takes their place (2 us slower). */
-__device__ __forceinline__ void chain_barrier(uint32_t chain)
+/* Of the sums of the blocks that share a tile this block adds its slice; of one tile or
+ * of both.  A warp has two rows of 32 values on their way at a time. */
+template <int N8>
+__device__ __forceinline__ void add_slices(const fast_args &p, const column_sum *column_sums,
+                                           uint32_t set, const tile_place *places, uint32_t tiles)
 {
-#ifdef TCQ_CUDA_RACECHECK
-    __syncthreads();
-    (void)chain;
-    return;
-#endif
-    switch (chain) {
-    case 0: asm volatile("bar.sync 1, 128;" ::: "memory"); break;
-    case 1: asm volatile("bar.sync 2, 128;" ::: "memory"); break;
-    case 2: asm volatile("bar.sync 3, 128;" ::: "memory"); break;
-    default: asm volatile("bar.sync 4, 128;" ::: "memory"); break;
+    constexpr uint32_t kAtOnce = 8;
+    const uint32_t rows0 = places[0].end - places[0].begin;
+    const uint32_t rows = tiles == 2 ? rows0 + places[1].end - places[1].begin : rows0;
+    for (uint32_t i = threadIdx.x / 32; i < rows; i += 2 * kWarps) {
+        uint32_t bits[2][kAtOnce];
+#pragma unroll
+        for (uint32_t u = 0; u < 2; u++) {
+            const uint32_t row = i + u * kWarps;
+            if (row >= rows)
+                break;
+            const tile_place &tile = places[row < rows0 ? 0 : 1];
+            const uint32_t index =
+                (row < rows0 ? row : row - rows0) * 32 + tile.begin * 32 + threadIdx.x % 32;
+#pragma unroll
+            for (uint32_t b = 0; b < kAtOnce; b++)
+                if (b < tile.blocks)
+                    bits[u][b] =
+                        peek(partial_of<N8>(p, set, tile.block + b, b ? 0 : tile.slot) + index);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < 2; u++) {
+            const uint32_t row = i + u * kWarps;
+            if (row >= rows)
+                break;
+            const tile_place &tile = places[row < rows0 ? 0 : 1];
+            const uint32_t index =
+                (row < rows0 ? row : row - rows0) * 32 + tile.begin * 32 + threadIdx.x % 32;
+            float total = 0.0f;
+#pragma unroll
+            for (uint32_t b = 0; b < kAtOnce; b++)
+                if (b < tile.blocks)
+                    total +=
+                        receive(partial_of<N8>(p, set, tile.block + b, b ? 0 : tile.slot) + index,
+                                bits[u][b]);
+            for (uint32_t b = kAtOnce; b < tile.blocks; b++) {
+                float *from = partial_of<N8>(p, set, tile.block + b, 0) + index;
+                total += receive(from, peek(from));
+            }
+            finish_value<N8>(p, column_sums, set, tile.output, index, total);
+        }
     }
 }
 
 template <int K, int N8>
-__global__ void __launch_bounds__(kThreads, 1) axis0(const __grid_constant__ fast_args p, uint32_t)
+/* With few columns few registers, so that a block of the inputs' kernel fits beside. */
+__global__ void __launch_bounds__(N8 == 1 ? 768 : kThreads + kCopyThreadsMax, 1)
+    axis0(const __grid_constant__ fast_args p, const __grid_constant__ CUtensorMap map,
+          const uint32_t tensor_copies)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ column_sum column_sums[FAST_COLUMNS_MAX];
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    const uint32_t share = warp & (kShares - 1), chain = warp / kShares;
-    const uint8_t *table = shared;
-    const uint8_t *stages = shared + kTableRoom<K, N8> + chain * kStages * kSlotNbytes<K, N8>;
-    float *sums = (float *)(shared + kTableRoom<K, N8> + kChains * kStages * kSlotNbytes<K, N8>);
+    extern __shared__ __align__(1024) uint8_t shared[];
+    __shared__ column_sum column_sums[FAST_COLUMNS_MAX * FAST_SETS_MAX];
+    __shared__ uint64_t barriers[2 * kStages<K, N8>];
+    __shared__ tile_place places[2];
+    float *sums = (float *)(shared + kTableRoom<K, N8> + kStages<K, N8> * kSlotNbytes<K, N8>);
+    const uint32_t table = shared_base(shared), stages = table + kTableRoom<K, N8>;
 
     let_next_start();
-    const uint32_t per_tile = (p.rows + kStepRows - 1) / kStepRows;
+    ring<kStages<K, N8>> slots;
+    slots.start(shared_address(barriers));
+    if (threadIdx.x == 0)
+        slots.init(tensor_copies);
+    __syncthreads();
     const work_plan plan(p);
-    const work_range work = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
-    uint32_t step = work.begin + chain, slot = 0;
-
-    /* Weights may be read before the inputs are there. */
-    step_copier<K, N8> copier, first;
-    const uint32_t stages_address = shared_address(stages);
-    copier.start(p, step, per_tile);
-    first = copier;
-#pragma unroll
-    for (int i = 0; i < kStages - 1; i++)
-        if (copier.step < work.end) {
-            copier.words(p, stages_address);
-            copier.advance(p, per_tile);
-        }
-    if (kTablePairs<K, N8> > 0)
+    const uint32_t per_tile = (p.rows + kTileRows - 1) / kTileRows;
+    const work_range run = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
+    const uint32_t warp = threadIdx.x >> 5;
+    const uint32_t sets = (p.columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
+    if (warp >= kWarps) {
+        produce<K, N8>({p, &map, slots, stages, {run, per_tile, sets, run.begin, 0}},
+                       tensor_copies);
+        return;
+    }
+    if (kServed < K, N8 >> 0)
         fill_table<K>((uint32_t *)shared);
-
-    const uint32_t block_words = p.block_length / 32 * K, in_block = g * 32 % p.block_length;
-    const uint32_t block_base = g * 32 / p.block_length * block_words;
-    const uint32_t in_words = (p.block_length - in_block - 32) / 32 * K;
-    const uint32_t base = block_base + in_words;
-    const uint32_t overlap = block_base + (in_words + K == block_words ? 0 : in_words + K);
-
+    const uint32_t tile0 = run.begin / per_tile, tile1 = (run.end - 1) / per_tile;
+    if (threadIdx.x < 2) /* of the first and the last tile */
+        place_tile<N8>(places + threadIdx.x, p, threadIdx.x ? tile1 : tile0, per_tile);
+    const lane_place place = place_lane<K>(p);
     float acc[N8][kRun / 2][4] = {};
-    uint32_t column[N8];
-#pragma unroll
-    for (int n = 0; n < N8; n++)
-        column[n] = kStageNbytes<K> + (min(8 * n + g, p.columns - 1) * 4 + t) * 8;
-
     wait_for_inputs();
-    load_meta(column_sums, p);
+    load_meta<N8>(column_sums, p, p.rows);
+    sync_multipliers();
+
+    const uint32_t first = warp / kShares * 2; /* unit of a step */
+    const uint32_t unit = stages + first * kUnitNbytes<K>;
+    const uint32_t inputs = stages + kStepWords<K> + first * kUnitInputs<N8>;
+    uint32_t shared_tiles = 0;
+    for (uint32_t set = 0; set < sets; set++) {
+        const uint32_t columns = columns_of(p, set);
+        uint32_t column[N8];
 #pragma unroll
-    for (int i = 0; i < kStages - 1; i++) {
-        if (first.step < work.end) {
-            first.inputs(p, stages_address);
-            first.advance(p, per_tile);
-        }
-        copy_commit();
-    }
-    __syncthreads(); /* the table */
-    uint32_t slot_used = 0, end;
-    for (uint32_t at = work.begin; at < work.end; at = end) {
-        const uint32_t tile = at / per_tile, tile_end = (tile + 1) * per_tile;
-        end = min(tile_end, work.end);
-        /* As many rounds for every chain, so that a block-wide barrier would do. */
-        const uint32_t rounds = (end - at + kChains - 1) / kChains;
-        for (uint32_t round = 0; round < rounds; round++) {
-            copy_wait<kStages - 2>();
-            chain_barrier(chain);
-            if (step >= end)
+        for (int n = 0; n < N8; n++) /* lanes without a column read another's */
+            column[n] =
+                min(8 * n + (threadIdx.x >> 2 & 7), columns - 1) * 32 + (threadIdx.x & 3) * 8;
+        for (uint32_t tile = tile0; tile <= tile1; tile++) {
+            const uint32_t begin = max(run.begin, tile * per_tile);
+            const uint32_t units = min(run.end, (tile + 1) * per_tile) - begin;
+            switch (warp % kShares) {
+            case 0:
+                multiply_part<K, N8, 0>(acc, slots, units, first, column, place, table, unit,
+                                        inputs);
                 break;
-            if (copier.step < work.end) {
-                copier.words(p, stages_address);
-                copier.inputs(p, stages_address);
-                copier.advance(p, per_tile);
+            case 1:
+                multiply_part<K, N8, 1>(acc, slots, units, first, column, place, table, unit,
+                                        inputs);
+                break;
+            case 2:
+                multiply_part<K, N8, 2>(acc, slots, units, first, column, place, table, unit,
+                                        inputs);
+                break;
+            default:
+                multiply_part<K, N8, 3>(acc, slots, units, first, column, place, table, unit,
+                                        inputs);
+                break;
             }
-            copy_commit();
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint8_t *rows = stages + slot + (half * kTileRows + t) * kPitch<K>;
-                uint2 b[N8];
-#pragma unroll
-                for (int n = 0; n < N8; n++)
-                    b[n] = *(const uint2 *)(stages + slot + half * p.columns * 32 + column[n]);
-                switch (share) {
-                case 0: multiply<K, N8, 0>(acc, rows, b, base, overlap, table); break;
-                case 1: multiply<K, N8, 1>(acc, rows, b, base, overlap, table); break;
-                case 2: multiply<K, N8, 2>(acc, rows, b, base, overlap, table); break;
-                default: multiply<K, N8, 3>(acc, rows, b, base, overlap, table); break;
-                }
-            }
-            slot = slot == (kStages - 1) * kSlotNbytes<K, N8> ? 0 : slot + kSlotNbytes<K, N8>;
-            step += kChains;
-        }
-        const bool whole = tile * per_tile >= work.begin && tile_end <= work.end;
-        const uint32_t which = tile == work.begin / per_tile ? 0 : 1;
-        if (!whole)
-            slot_used |= 1u << which;
-#pragma unroll
-        for (int n = 0; n < N8; n++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float2 *to = (float2 *)sums + warp * 128 + lane;
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int j = 2 * h + i / 2, r = i % 2 * 2;
-                    to[i * 32] = make_float2(acc[n][j][r], acc[n][j][r + 1]);
-                }
-                __syncthreads();
-#pragma unroll
-                for (int i = 0; i < kShares / 2; i++) {
-                    float v = 0.0f;
-#pragma unroll
-                    for (int q = 0; q < kChains; q++)
-                        v += sums[(q * 2 + i) * 512 + threadIdx.x];
-                    const int r = 4 * n + 2 * h + i;
-                    if (whole)
-                        finish_value<N8>(p, column_sums, tile, r, v);
-                    else
-                        __stcg(partial_of(p, blockIdx.x, which, 4 * N8) + r * kThreads, v);
-                }
-                __syncthreads();
-            }
-#pragma unroll
-            for (int j = 0; j < kRun / 2; j++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    acc[n][j][i] = 0.0f;
+            const uint32_t which = tile == tile0 ? 0 : 1;
+            if (units < per_tile)
+                shared_tiles |= 1u << which;
+            close_part<N8>(p, acc, column_sums, sums, set, tile * kGroup,
+                           units < per_tile ? partial_of<N8>(p, set, blockIdx.x, which) : nullptr);
         }
     }
-    join_partials<4 * N8>(p, slot_used, work, plan, per_tile,
-                          [&](uint32_t tile, float(&total)[4 * N8]) {
-#pragma unroll
-                              for (int r = 0; r < 4 * N8; r++)
-                                  finish_value<N8>(p, column_sums, tile, r, total[r]);
-                          });
+    for (uint32_t set = 0; set < sets && shared_tiles; set++)
+        add_slices<N8>(p, column_sums, set, places + (shared_tiles == 2),
+                       shared_tiles == 3 ? 2 : 1);
 }
 
-template <int K, int N8>
-cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
-{
-    auto *kernel = axis0<K, N8>;
-    const int nbytes = kTableRoom<K, N8> + kChains * kStages * kSlotNbytes<K, N8> + kSumsNbytes;
-    const uint32_t per_tile = (args.rows + kStepRows - 1) / kStepRows;
-    const uint32_t units = (args.cols + kGroup - 1) / kGroup * per_tile;
-    blocks = divide_work(&args, units, blocks);
-    cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, nbytes);
-    if (status != cudaSuccess)
-        return status;
-    return launch_overlapped(kernel, blocks, kThreads, nbytes, stream, args, 0);
-}
-
-template <int K>
-cudaError_t launch_columns(const fast_args &args, uint32_t blocks, cudaStream_t stream)
-{
-    if (args.columns <= 8)
-        return launch<K, 1>(args, blocks, stream);
-    if (args.columns <= 16)
-        return launch<K, 2>(args, blocks, stream);
-    return launch<K, 4>(args, blocks, stream);
-}
+template <int K, int N8> struct product {
+    static cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
+    {
+        auto *kernel = axis0<K, N8>;
+        const int nbytes = kSharedNbytes<K, N8>;
+        const uint32_t tiles = (args.cols + kGroup - 1) / kGroup;
+        blocks = divide_work(&args, tiles * ((args.rows + kTileRows - 1) / kTileRows), blocks);
+        cudaError_t status =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, nbytes);
+        if (status != cudaSuccess)
+            return status;
+        CUtensorMap map = {};
+        const uint32_t tensor_copies = fast_map_words(&map, args, kStepRows, kOrder<K>);
+        return launch_overlapped(kernel, blocks, 1,
+                                 kThreads + (tensor_copies ? 32 : kCopyThreadsMax), nbytes, stream,
+                                 args, map, tensor_copies);
+    }
+};
 
 } /* namespace */
 
-cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t k, uint32_t blocks,
-                              cudaStream_t stream)
+cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream)
 {
-    switch (k) {
-    case 2: return launch_columns<2>(*args, blocks, stream);
-    case 3: return launch_columns<3>(*args, blocks, stream);
-    case 4: return launch_columns<4>(*args, blocks, stream);
-    default: return cudaErrorInvalidValue;
-    }
+    return launch_product<product>(*args, blocks, stream);
 }

@@ -2,191 +2,285 @@
 /*
  * Fast product, axis 1: coded along the inputs.
  *
- * A block of 16 warps owns 256 outputs, a warp 16 of them.  Lane (g, t) decodes
- * outputs g and g+8 at inputs 64t..64t+63 of a group of 256; the weights are
- * the A operand of m16n8k16, the inputs, permuted alike, the B operand.  The
+ * A block owns 256 outputs, each of its 16 warps 16 of them, and takes a run of groups of
+ * 256 inputs.  Lane (g, t) decodes outputs g and g+8 at inputs 64t..64t+63 of a group; the
+ * weights are the A operand of m16n8k16, the inputs, permuted alike, the B operand.  The
  * unit of work is half a group, inputs 64t+32h..64t+32h+31 of the four lanes.
  */
 #include "kernel/cuda/fast.cuh"
 
-namespace {
+namespace
+{
 
-constexpr int kStages = 2; /* of packed words, a warp: one in use, one on its way */
-/* How many of a lane's four pairs of weights a product come from the table: what an
- * H200 was fastest with.  With many columns the inputs need the room. */
+/* How many of eight pairs of weights come from the table: what an H200 was fastest with.
+ * With many columns the inputs need the room. */
 template <int K, int N8>
-constexpr int kTablePairs = K == 4 ? 1 : N8 == 1 || (K == 2 && N8 == 2) ? 2 : K == 2 ? 1 : 0;
-template <int K, int N8> constexpr int kTableRoom = kTablePairs<K, N8> ? kTableNbytes<K> : 0;
+constexpr int kServed = K == 4                           ? (N8 == 1 ? 0 : 2)
+                        : N8 == 1 || (K == 2 && N8 == 2) ? 3
+                        : K == 2                         ? 2
+                                                         : 0;
+template <int K, int N8> constexpr int kTableRoom = kServed<K, N8> ? kTableNbytes<K> : 0;
+/* Whether the tensor cores add the bytes, likewise. */
+template <int K, int N8> constexpr bool kTensorSums = K == 4 && N8 == 1;
 
 constexpr int kTileOut = kTileRows * kWarps;
+template <int K> constexpr piece_order kOrder = K == 4 ? PIECES_XOR8 : PIECES_PLAIN;
 
-template <int K> constexpr int kPitch = K == 4 ? 144 : 32 * K;
-template <int K> constexpr int kStageNbytes = kTileRows * kPitch<K>;
-template <int K> constexpr int kWordsNbytes = kWarps * kStages * kStageNbytes<K>;
+/* A slot: the packed words of a group, then its inputs. */
+template <int K> constexpr int kGroupWords = kTileOut * 32 * K;
+template <int N8> constexpr int kGroupInputs = kGroup * 2 * 8 * N8;
+template <int K, int N8> constexpr int kSlotNbytes = kGroupWords<K> + kGroupInputs<N8>;
+constexpr int kRoom = (227 - 4) * 1024; /* 4: static, alignment, the inputs' kernel */
+template <int K, int N8>
+constexpr int kStagesFit = (kRoom - kTableRoom<K, N8>) / kSlotNbytes<K, N8>;
+template <int K, int N8> constexpr int kStages = kStagesFit<K, N8> < 4 ? kStagesFit<K, N8> : 4;
+template <int K, int N8>
+constexpr int kSharedNbytes = kTableRoom<K, N8> + kStages<K, N8> *kSlotNbytes<K, N8>;
 
-/* Staged inputs of one group, a column. */
-constexpr int kInputNbytes = kGroup * 2;
+/* The groups of a block, once a set of columns.  It takes the tiles of its run from the last to the
+ * first, the groups of a tile in ascending order: what it has of the last tile, which a later block
+ * finishes, is then handed over early. */
+struct group_walk {
+    work_range run;
+    uint32_t groups; /* of a tile */
+    uint32_t sets, set;
+    uint32_t tile, group, left; /* left: groups of this tile, this one included */
 
-template <int K>
-__device__ __forceinline__ void load_words(uint32_t (&w)[2 * K + 1], const uint8_t *row,
-                                           uint32_t base, uint32_t overlap)
-{
-    const uint32_t *words = (const uint32_t *)row;
-    if constexpr (2 * K % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < 2 * K; i += 4)
-            *(uint4 *)&w[i] = *(const uint4 *)(words + base + i);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 2 * K; i += 2) {
-            const uint2 pair = *(const uint2 *)(words + base + i);
-            w[i] = pair.x;
-            w[i + 1] = pair.y;
-        }
+    __device__ __forceinline__ void open(uint32_t at)
+    {
+        const uint32_t first = at * 2 * groups;
+        tile = at;
+        group = run.begin > first ? (run.begin - first) / 2 : 0;
+        left = (min(run.end - first, 2 * groups) + 1) / 2 - group;
     }
-    w[2 * K] = words[overlap];
+    __device__ __forceinline__ void start()
+    {
+        open((run.end - 1) / (2 * groups));
+    }
+    __device__ __forceinline__ bool more() const
+    {
+        return left;
+    }
+    __device__ __forceinline__ void advance()
+    {
+        group++;
+        left--;
+        if (left)
+            return;
+        if (tile > run.begin / (2 * groups))
+            open(tile - 1);
+        else if (++set < sets)
+            start();
+    }
+};
+
+/* ---- copies --------------------------------------------------------------- */
+
+template <int K, int N8> struct producer {
+    const fast_args &p;
+    const CUtensorMap *map;
+    ring<kStages<K, N8>> slots;
+    uint32_t stages;
+    group_walk walk;
+
+    __device__ __forceinline__ uint32_t to() const
+    {
+        return stages + slots.index * kSlotNbytes<K, N8>;
+    }
+    __device__ __forceinline__ const uint8_t *inputs_from() const
+    {
+        return set_of(p, p.cols, 8 * N8, walk.set) + FAST_INPUT_META_NBYTES +
+               walk.group * kGroupInputs<N8>;
+    }
+    __device__ __forceinline__ void words()
+    {
+        barrier_expect(slots.filled(), kSlotNbytes<K, N8>);
+        copy_box(to(), map, walk.group * 8 * K, walk.tile * kTileOut, 0, slots.filled());
+    }
+    __device__ __forceinline__ void inputs()
+    {
+        copy_bulk(to() + kGroupWords<K>, inputs_from(), kGroupInputs<N8>, slots.filled());
+    }
+    __device__ __forceinline__ void both_by_threads()
+    {
+        copy_rows<K, kOrder<K>>(p, to(), walk.group, walk.tile * kTileOut, kTileOut);
+        const uint8_t *from = inputs_from();
+        for (uint32_t i = (threadIdx.x - kThreads) * 16; i < kGroupInputs<N8>;
+             i += (blockDim.x - kThreads) * 16)
+            copy16(to() + kGroupWords<K> + i, from + i, 16);
+        arrive_after_copies(slots.filled());
+    }
+    __device__ __forceinline__ void advance()
+    {
+        walk.advance();
+        slots.advance();
+    }
+};
+
+template <int K, int N8>
+__device__ __forceinline__ void produce(producer<K, N8> it, bool tensor_copies)
+{
+    if (!tensor_copies) {
+        wait_for_inputs();
+        for (; it.walk.more(); it.advance()) {
+            it.slots.wait_emptied();
+            it.both_by_threads();
+        }
+        return;
+    }
+    if (threadIdx.x % 32)
+        return;
+    /* Weights may be read before the inputs are there. */
+    producer<K, N8> first = it;
+    for (int i = 0; i < kStages<K, N8> && it.walk.more(); i++, it.advance())
+        it.words();
+    wait_for_inputs();
+    for (int i = 0; i < kStages<K, N8> && first.walk.more(); i++, first.advance())
+        first.inputs();
+    for (; it.walk.more(); it.advance()) {
+        it.slots.wait_emptied();
+        it.words();
+        it.inputs();
+    }
+}
+
+/* ---- products ------------------------------------------------------------- */
+
+/* Where a lane finds its words and inputs in a slot. */
+template <int N8> struct lane_place {
+    uint32_t words, overlap, column[N8];
+    sum_matrix matrix;
+};
+template <int K, int N8> __device__ __forceinline__ lane_place<N8> place_lane(const fast_args &p)
+{
+    const uint32_t g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
+    const uint32_t block_words = p.block_length / 32 * K, in_block = t * 64 % p.block_length;
+    const uint32_t block_base = t * 64 / p.block_length * block_words;
+    const uint32_t in_words = (p.block_length - in_block - 64) / 32 * K;
+    const uint32_t above = in_words + 2 * K == block_words ? 0 : in_words + 2 * K;
+    const uint32_t row = (threadIdx.x >> 5) * kTileRows + g;
+    lane_place<N8> place;
+    place.words = place_of<K, kOrder<K>>(row, block_base + in_words);
+    place.overlap = place_of<K, kOrder<K>>(row, block_base + above);
+    place.matrix = sum_matrix_of_lane();
+    return place;
+}
+
+/* The words of a lane's 64 inputs of a row, and the one above them; the row is `offset`
+ * bytes on. */
+template <int K, int offset>
+__device__ __forceinline__ void load_words(uint32_t (&w)[2 * K + 1], uint32_t words,
+                                           uint32_t overlap)
+{
+    if constexpr (K == 3) {
+        uint2 v[3];
+        load<offset>(v[0], words);
+        load<offset + 8>(v[1], words);
+        load<offset + 16>(v[2], words);
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            w[2 * i] = v[i].x, w[2 * i + 1] = v[i].y;
+    } else {
+        uint4 v[K / 2];
+        load<offset>(v[0], words);
+        if constexpr (K == 4) /* the next piece, in the order PIECES_XOR8 */
+            load<offset>(v[1], words ^ 16);
+#pragma unroll
+        for (int i = 0; i < K / 2; i++)
+            w[4 * i] = v[i].x, w[4 * i + 1] = v[i].y, w[4 * i + 2] = v[i].z, w[4 * i + 3] = v[i].w;
+    }
+    load<offset>(w[2 * K], overlap);
+}
+
+/* The sums of the states at o and o - K of both rows, as registers. */
+template <int K, bool tensor_sums, bool balanced>
+__device__ __forceinline__ void sum_both(uint32_t &a_low, uint32_t &a_high, const uint32_t *low,
+                                         const uint32_t *high, int o, uint32_t table,
+                                         bool low_served, bool high_served, sum_matrix m)
+{
+    if (tensor_sums && !low_served && !high_served) {
+        const uint32_t z[4] = {hash(window(low, o, 12, 0)), hash(window(low, o - K, 12, 0)),
+                               hash(window(high, o, 12, 0)), hash(window(high, o - K, 12, 0))};
+        uint32_t sum[4];
+        add_bytes_of_four(sum, z, m);
+        a_low = pack<true>(sum[0], sum[1]);
+        a_high = pack<true>(sum[2], sum[3]);
+        return;
+    }
+    a_low = sum_pair<K, true>(low, o, table, low_served);
+    a_high = sum_pair<K, !balanced>(high, o, table, high_served);
 }
 
 template <int K, int N8, int half>
 __device__ __forceinline__ void multiply_half(float (&acc)[N8][4], const uint32_t (&low)[2 * K + 1],
-                                              const uint32_t (&high)[2 * K + 1],
-                                              const uint8_t *fragments, const uint32_t (&column)[N8],
-                                              uint32_t pitch, const uint8_t *table)
+                                              const uint32_t (&high)[2 * K + 1], uint32_t inputs,
+                                              const lane_place<N8> &place, uint32_t table)
 {
-#pragma unroll
-    for (int jj = 0; jj < 4; jj++) {
+    constexpr int kPairNbytes = 64 * 8 * N8;
+    const auto step = [&](auto jj) {
+        constexpr int j = decltype(jj)::value;
         uint4 b[N8];
 #pragma unroll
         for (int n = 0; n < N8; n++)
-            b[n] = *(const uint4 *)(fragments + (half * 4 + jj) * pitch + column[n]);
+            load<(half * 4 + j) * kPairNbytes>(b[n], inputs + place.column[n]);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
-            const int o = (63 - (32 * half + 8 * jj + 4 * s)) * K;
+            const int o = (63 - (32 * half + 8 * j + 4 * s)) * K;
             uint32_t a[4];
-            a[0] = sum_pair<K>(low, o, table, kTablePairs<K, N8> > 0);
-            a[1] = sum_pair<K>(high, o, table, kTablePairs<K, N8> > 2);
-            a[2] = sum_pair<K>(low, o - 2 * K, table, kTablePairs<K, N8> > 3);
-            a[3] = sum_pair<K>(high, o - 2 * K, table, kTablePairs<K, N8> > 1);
+            sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(
+                a[0], a[1], low, high, o, table, is_served(4 * s, kServed<K, N8>),
+                is_served(4 * s + 2, kServed<K, N8>), place.matrix);
+            sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(
+                a[2], a[3], low, high, o - 2 * K, table, is_served(4 * s + 1, kServed<K, N8>),
+                is_served(4 * s + 3, kServed<K, N8>), place.matrix);
 #pragma unroll
             for (int n = 0; n < N8; n++)
                 mma(acc[n], a, s ? b[n].z : b[n].x, s ? b[n].w : b[n].y);
         }
-    }
+    };
+    step(std::integral_constant<int, 0>());
+    step(std::integral_constant<int, 1>());
+    step(std::integral_constant<int, 2>());
+    step(std::integral_constant<int, 3>());
 }
 
-/* A block takes the tiles of its run from the last to the first, the groups of a
- * tile in ascending order: what it has of the last tile, which a later block
- * finishes, is then handed over early. */
-struct walk {
-    uint32_t tile, group, left;       /* left: groups of this tile, this one included */
-    uint32_t tile_first, group_first; /* of the run */
-    uint32_t groups;
+/* ---- sums ----------------------------------------------------------------- */
 
-    __device__ __forceinline__ walk(work_range work, uint32_t all_groups)
-        : groups(all_groups)
+/* What a thread needs of a tile in the end: its rows g and g+8 of a set, their scales. */
+struct output_place {
+    uint32_t row, column; /* the first ones */
+    float factor[2];
+
+    __device__ __forceinline__ output_place(const fast_args &p, uint32_t tile, uint32_t set)
     {
-        const uint32_t per_tile = 2 * groups;
-        tile_first = work.begin / per_tile;
-        group_first = (work.begin - tile_first * per_tile) / 2;
-        tile = (work.end - 1) / per_tile;
-        group = tile == tile_first ? group_first : 0;
-        left = (work.end - tile * per_tile + 1) / 2 - group;
-    }
-    /* True if another tile begins. */
-    __device__ __forceinline__ bool advance()
-    {
-        group++;
-        if (--left)
-            return false;
-        tile--;
-        group = tile == tile_first ? group_first : 0;
-        left = groups - group;
-        return true;
+        row = tile * kTileOut + (threadIdx.x >> 5) * kTileRows + (threadIdx.x >> 2 & 7);
+        column = set * FAST_COLUMNS_MAX + (threadIdx.x & 3) * 2;
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            factor[r] = row + 8 * r < p.rows
+                            ? __half2float(__ushort_as_half(p.scales[row + 8 * r])) * kFinal
+                            : 0.0f;
     }
 };
 
-/* The slow way: a tile that the matrix does not fill, or unaligned rows. */
-template <int K>
-__device__ __noinline__ void copy_edge(const fast_args &p, uint32_t dst, uint32_t tile,
-                                       uint32_t group)
-{
-    const uint32_t row0 = tile * kTileOut + (threadIdx.x >> 5) * kTileRows;
-    const uint32_t valid = min(p.cols - group * kGroup, (uint32_t)kGroup) / 32 * K;
-    for (uint32_t i = threadIdx.x & 31; i < 32 * K; i += 32) {
-        const uint32_t row = i / (2 * K), chunk = i % (2 * K);
-        const bool inside = row0 + row < p.rows;
-        copy_checked(dst + row * kPitch<K> + chunk * 16,
-                     p.words + (inside ? (row0 + row) * p.row_stride + group * 8 * K : 0), chunk,
-                     inside ? valid : 0, p.words_aligned);
-    }
-}
-
-/* Copies one warp's tiles, 16 rows by 256 columns, group after group. */
-template <int K> struct tile_copier {
-    const uint8_t *from; /* the group's first word in row 0 of the tile */
-    uint32_t source_offset[K], target_offset[K];
-    uint32_t slot;
-    bool whole; /* the fast way will do for this tile */
-    walk at;
-
-    __device__ __forceinline__ explicit tile_copier(const walk &w) : at(w) {}
-    __device__ __forceinline__ void open(const fast_args &p)
-    {
-        const uint32_t row = at.tile * kTileOut + (threadIdx.x >> 5) * kTileRows;
-        whole = row + kTileRows <= p.rows && p.words_aligned;
-        from = (const uint8_t *)(p.words + (whole ? row * p.row_stride : 0)) + at.group * 32 * K;
-    }
-    __device__ __forceinline__ void start(const fast_args &p)
-    {
-#pragma unroll
-        for (int i = 0; i < K; i++) {
-            const uint32_t index = (threadIdx.x & 31) + 32 * i, row = index / (2 * K);
-            const uint32_t chunk = index % (2 * K);
-            source_offset[i] = row * (uint32_t)p.row_stride * 4 + chunk * 16;
-            target_offset[i] = row * kPitch<K> + chunk * 16;
-        }
-        slot = 0;
-        open(p);
-    }
-    __device__ __forceinline__ void next(const fast_args &p, uint32_t stages)
-    {
-        if (whole && (at.group + 1) * kGroup <= p.cols) {
-#pragma unroll
-            for (int i = 0; i < K; i++)
-                copy16(stages + slot + target_offset[i],
-                       (const uint32_t *)(from + source_offset[i]), 16);
-        } else {
-            copy_edge<K>(p, stages + slot, at.tile, at.group);
-        }
-        slot = slot == (kStages - 1) * kStageNbytes<K> ? 0 : slot + kStageNbytes<K>;
-        from += 32 * K;
-        if (at.advance())
-            open(p);
-    }
-};
-
-/* Sums of one tile to y: a thread has rows g and g+8 at columns 8n+2t, 8n+2t+1. */
+/* Sums of one tile to y: a thread has columns 8n+2t, 8n+2t+1 of its rows. */
 template <int N8>
-__device__ __forceinline__ void finish(const fast_args &p, const column_sum *sums, uint32_t tile,
-                                       const float (&acc)[N8][4])
+__device__ __forceinline__ void finish(const fast_args &p, const column_sum *sums,
+                                       const output_place &place, const float (&acc)[N8][4])
 {
-    const uint32_t lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    const uint32_t row0 = tile * kTileOut + (threadIdx.x >> 5) * kTileRows + g;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const uint32_t row = row0 + 8 * r;
-        if (row >= p.rows)
+    for (int n = 0; n < N8; n++) {
+        const uint32_t c = place.column + 8 * n;
+        if (c >= p.columns)
             continue;
-        const float factor = __half2float(__ushort_as_half(p.scales[row])) * kFinal;
+        const column_sum m0 = sums[c], m1 = sums[min(c + 1, p.columns - 1)];
 #pragma unroll
-        for (int n = 0; n < N8; n++) {
-            const uint32_t c = 8 * n + 2 * t;
-            if (c >= p.columns)
+        for (int r = 0; r < 2; r++) {
+            const uint32_t row = place.row + 8 * r;
+            const float v0 = (acc[n][2 * r] - m0.offset) * m0.inverse * place.factor[r];
+            const float v1 = (acc[n][2 * r + 1] - m1.offset) * m1.inverse * place.factor[r];
+            if (row >= p.rows)
                 continue;
-            const column_sum m0 = sums[c];
-            const column_sum m1 = sums[min(c + 1, p.columns - 1)];
-            const float v0 = (acc[n][2 * r] - m0.offset) * m0.inverse * factor;
-            const float v1 = (acc[n][2 * r + 1] - m1.offset) * m1.inverse * factor;
             if (p.pieces == 2) {
                 store_y(p, c >> 1, row, v0 + v1);
             } else {
@@ -198,221 +292,143 @@ __device__ __forceinline__ void finish(const fast_args &p, const column_sum *sum
     }
 }
 
-/* Sums that a warp hands to the same warp of the block that has the end of the
- * tile, and the flag that says so; the receiver clears it. */
-template <int N8> __device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t block)
-{
-    return p.partial + (size_t)block * (4 * N8 * kThreads) + threadIdx.x;
-}
-__device__ __forceinline__ uint32_t *flag_of(const fast_args &p, uint32_t block)
-{
-    return p.tickets + block * kWarps + (threadIdx.x >> 5);
-}
-
+/* Sums that a thread sends to the same one of the block that has the end of the tile. */
 template <int N8>
-__device__ __forceinline__ void hand_over(const fast_args &p, const float (&acc)[N8][4])
+__device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t set, uint32_t block)
 {
-    float *partial = partial_of<N8>(p, blockIdx.x);
+    return p.partial + ((size_t)set * gridDim.x + block) * (4 * N8 * kThreads) + threadIdx.x;
+}
+template <int N8>
+__device__ __forceinline__ void hand_over(const fast_args &p, uint32_t set,
+                                          const float (&acc)[N8][4])
+{
+    float *partial = partial_of<N8>(p, set, blockIdx.x);
 #pragma unroll
     for (int i = 0; i < 4 * N8; i++)
-        __stcg(partial + i * kThreads, acc[i / 4][i % 4]);
-    __syncwarp(); /* the release below covers what the other lanes wrote */
-    if ((threadIdx.x & 31) == 0)
-        asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag_of(p, blockIdx.x)) : "memory");
+        send(partial + i * kThreads, acc[i / 4][i % 4]);
 }
 
-/* Adds to this block's sums, the tile's last ones, those of the blocks from
- * `first` on: ((first + next) + ...) + own. */
+/* Adds to this block's sums, the tile's last ones, those of the blocks from `first` on:
+ * ((first + next) + ...) + own. */
 template <int N8>
-__device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4], uint32_t first)
+__device__ __forceinline__ void take_over(const fast_args &p, uint32_t set, float (&acc)[N8][4],
+                                          uint32_t first)
 {
     float total[4 * N8] = {};
     for (uint32_t block = first; block < blockIdx.x; block++) {
-        uint32_t *flag = flag_of(p, block), ready;
-        do
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(ready) : "l"(flag) : "memory");
-        while (!ready);
-        const float *partial = partial_of<N8>(p, block);
+        float *partial = partial_of<N8>(p, set, block);
+        uint32_t bits[4 * N8];
 #pragma unroll
         for (int i = 0; i < 4 * N8; i++)
-            total[i] += __ldcg(partial + i * kThreads);
-        __syncwarp();
-        if ((threadIdx.x & 31) == 0)
-            *flag = 0;
+            bits[i] = peek(partial + i * kThreads);
+#pragma unroll
+        for (int i = 0; i < 4 * N8; i++)
+            total[i] += receive(partial + i * kThreads, bits[i]);
     }
 #pragma unroll
     for (int i = 0; i < 4 * N8; i++)
         acc[i / 4][i % 4] += total[i];
 }
 
-/* Starts the copy of the inputs of `count` groups, from the nth on in the order in
- * which the block takes them. */
-__device__ __forceinline__ void stage_inputs(const fast_args &p, uint8_t *fragments,
-                                             const walk &start, uint32_t nth, uint32_t count)
-{
-    const uint32_t pieces = 32 * p.columns; /* of 16 bytes a group */
-    const uint32_t at_once = pieces < kThreads ? kThreads / pieces : 1;
-    const uint32_t mine = threadIdx.x / pieces;
-    for (uint32_t i = mine; i < count && mine < at_once; i += at_once) {
-        uint32_t left = nth + i, tile = start.tile, first = start.group, length = start.left;
-        while (left >= length) {
-            left -= length;
-            tile--;
-            first = tile == start.tile_first ? start.group_first : 0;
-            length = start.groups - first;
-        }
-        const uint8_t *from = fragments_of(p) + (size_t)(first + left) * pieces * 16;
-        for (uint32_t j = threadIdx.x - mine * pieces; j < pieces; j += kThreads)
-            copy16(shared_address(fragments + ((size_t)i * pieces + j) * 16),
-                   (const uint32_t *)(from + j * 16), 16);
-    }
-}
-
 template <int K, int N8>
-__global__ void __launch_bounds__(kThreads, 1) axis1(const __grid_constant__ fast_args p,
-                                                     const uint32_t groups_staged)
+__global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
+    axis1(const __grid_constant__ fast_args p, const __grid_constant__ CUtensorMap map,
+          const uint32_t tensor_copies)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ column_sum column_sums[FAST_COLUMNS_MAX];
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    const uint8_t *table = shared;
-    uint8_t *stages = shared + kTableRoom<K, N8> + warp * kStages * kStageNbytes<K>;
-    uint8_t *fragments = shared + kTableRoom<K, N8> + kWordsNbytes<K>;
+    extern __shared__ __align__(1024) uint8_t shared[];
+    __shared__ column_sum column_sums[FAST_COLUMNS_MAX * FAST_SETS_MAX];
+    __shared__ uint64_t barriers[2 * kStages<K, N8>];
+    const uint32_t table = shared_base(shared), stages = table + kTableRoom<K, N8>;
 
     let_next_start();
-    const uint32_t groups = (p.cols + kGroup - 1) / kGroup, per_tile = 2 * groups;
+    ring<kStages<K, N8>> slots;
+    slots.start(shared_address(barriers));
+    if (threadIdx.x == 0)
+        slots.init(tensor_copies);
+    __syncthreads();
     const work_plan plan(p);
-    const work_range work = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
-    const uint32_t steps = (work.end + 1) / 2 - work.begin / 2;
-    walk at(work, groups);
-    /* Steps of which only one half is this block's. */
-    const uint32_t last_tile_steps = at.left;
-    const uint32_t second_only =
-        !(work.begin & 1) ? ~0u : at.tile == at.tile_first ? 0 : steps - (groups - at.group_first);
-    const uint32_t first_only = work.end & 1 ? last_tile_steps - 1 : ~0u;
-
-    tile_copier<K> copier(at);
-    const uint32_t stages_address = shared_address(stages);
-    copier.start(p);
-#pragma unroll
-    for (int i = 0; i < kStages - 1; i++) {
-        if (i < steps)
-            copier.next(p, stages_address);
-        copy_commit();
+    const work_range run = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
+    const uint32_t groups = (p.cols + kGroup - 1) / kGroup;
+    const uint32_t sets = (p.columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
+    group_walk at = {run, groups, sets, 0, 0, 0, 0};
+    at.start();
+    if (threadIdx.x >> 5 >= kWarps) {
+        produce<K, N8>({p, &map, slots, stages, at}, tensor_copies);
+        return;
     }
-    if (kTablePairs<K, N8> > 0)
+    if (kServed < K, N8 >> 0)
         fill_table<K>((uint32_t *)shared);
-
-    /* Words of this lane within a row of the tile. */
-    const uint32_t block_words = p.block_length / 32 * K, in_block = t * 64 % p.block_length;
-    const uint32_t block_base = t * 64 / p.block_length * block_words;
-    const uint32_t in_words = (p.block_length - in_block - 64) / 32 * K;
-    const uint32_t base = block_base + in_words + g * (kPitch<K> / 4);
-    const uint32_t overlap = block_base + (in_words + 2 * K == block_words ? 0 : in_words + 2 * K) +
-                             g * (kPitch<K> / 4);
-
-    uint32_t column[N8];
-    float acc[N8][4] = {};
-#pragma unroll
-    for (int n = 0; n < N8; n++)
-        column[n] = (min(8 * n + g, p.columns - 1) * 4 + t) * 16;
-
-    /* Inputs come in chunks, the next one on its way while one is in use. */
-    const uint32_t group_nbytes = p.columns * kInputNbytes;
-    const walk start = at;
-    uint32_t staged_end = 0, slot = 0;
-    uint8_t *other = fragments; /* what the next chunk is copied to */
-    const uint8_t *in = nullptr;
+    lane_place<N8> place = place_lane<K, N8>(p);
     wait_for_inputs();
-    load_meta(column_sums, p);
-    stage_inputs(p, fragments, start, 0, min(groups_staged, steps));
-    copy_commit();
-    for (uint32_t step = 0; step < steps; step++) {
-        if (step == staged_end) {
-            copy_wait<0>();
-            __syncthreads();
-            in = other;
-            other = fragments + (other == fragments ? groups_staged * group_nbytes : 0);
-            staged_end = min(step + groups_staged, steps);
-            if (staged_end < steps)
-                stage_inputs(p, other, start, staged_end, min(groups_staged, steps - staged_end));
-            copy_commit();
-        }
-        copy_wait<kStages - 2>();
-        __syncwarp();
-        uint32_t low[2 * K + 1], high[2 * K + 1];
-        load_words<K>(low, stages + slot, base, overlap);
-        load_words<K>(high, stages + slot + 8 * kPitch<K>, base, overlap);
-        slot = slot == (kStages - 1) * kStageNbytes<K> ? 0 : slot + kStageNbytes<K>;
-        if (step + kStages - 1 < steps)
-            copier.next(p, stages_address);
-        copy_commit();
+    load_meta<N8>(column_sums, p, p.cols);
+    sync_multipliers();
 
-        if (step != second_only)
-            multiply_half<K, N8, 0>(acc, low, high, in, column, p.columns * 64, table);
-        if (step != first_only)
-            multiply_half<K, N8, 1>(acc, low, high, in, column, p.columns * 64, table);
-        in += group_nbytes;
-
-        const uint32_t tile = at.tile;
-        if (at.advance() || step + 1 == steps) {
-            const uint32_t tile_begin = tile * per_tile;
-            if (tile_begin + per_tile > work.end) {
-                hand_over<N8>(p, acc);
-            } else {
-                if (tile_begin < work.begin)
-                    take_over<N8>(p, acc, plan.owner(tile_begin));
-                finish<N8>(p, column_sums, tile, acc);
-            }
+    float acc[N8][4] = {};
+    while (at.more()) {
+        const uint32_t tile = at.tile, tile_begin = tile * 2 * groups, count = at.left;
+        /* Groups of which only one half is this block's. */
+        const uint32_t second_only = run.begin > tile_begin && (run.begin & 1) ? 0 : ~0u;
+        const uint32_t first_only =
+            run.end < tile_begin + 2 * groups && (run.end & 1) ? count - 1 : ~0u;
+        const uint32_t set = at.set, columns = columns_of(p, set);
+        const uint32_t sender = tile_begin < run.begin ? plan.owner(tile_begin) : blockIdx.x;
+        const output_place output(p, tile, set);
 #pragma unroll
-            for (int i = 0; i < 4 * N8; i++)
-                acc[i / 4][i % 4] = 0.0f;
+        for (int n = 0; n < N8; n++) /* lanes without a column read another's */
+            place.column[n] =
+                kGroupWords<K> +
+                (min(8 * n + (threadIdx.x >> 2 & 7), columns - 1) * 4 + (threadIdx.x & 3)) * 16;
+#pragma unroll 1
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t slot = stages + slots.index * kSlotNbytes<K, N8>;
+            slots.wait_filled();
+            uint32_t low[2 * K + 1], high[2 * K + 1];
+            load_words<K, 0>(low, slot + place.words, slot + place.overlap);
+            load_words<K, 8 * 32 * K>(high, slot + place.words, slot + place.overlap);
+            if (i != second_only)
+                multiply_half<K, N8, 0>(acc, low, high, slot, place, table);
+            if (i != first_only)
+                multiply_half<K, N8, 1>(acc, low, high, slot, place, table);
+            slots.release();
+            slots.advance();
         }
+        at.left = 1;
+        at.advance();
+        if (tile_begin + 2 * groups > run.end) {
+            hand_over<N8>(p, set, acc);
+        } else {
+            take_over<N8>(p, set, acc, sender);
+            finish<N8>(p, column_sums, output, acc);
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * N8; i++)
+            acc[i / 4][i % 4] = 0.0f;
     }
 }
 
-template <int K, int N8>
-cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
-{
-    auto *kernel = axis1<K, N8>;
-    const int fixed = kTableRoom<K, N8> + kWordsNbytes<K>;
-    const uint32_t room = (227 * 1024 - 1024 - fixed) / (kInputNbytes * args.columns);
-    const uint32_t groups = (args.cols + kGroup - 1) / kGroup;
-    const uint32_t tiles = (args.rows + kTileOut - 1) / kTileOut;
-    const uint32_t units = tiles * groups * 2;
-    blocks = divide_work(&args, units, blocks);
-    const uint32_t need = (units / blocks + 2) / 2 + 1;
-    const uint32_t staged = need <= room ? need : room / 2;
-    const int buffers = need <= room ? 1 : 2;
-    const int nbytes = fixed + buffers * (int)(staged * args.columns) * kInputNbytes;
-    if (staged == 0)
-        return cudaErrorInvalidConfiguration;
-    cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, nbytes);
-    if (status != cudaSuccess)
-        return status;
-    return launch_overlapped(kernel, blocks, kThreads, nbytes, stream, args, staged);
-}
-
-template <int K>
-cudaError_t launch_columns(const fast_args &args, uint32_t blocks, cudaStream_t stream)
-{
-    if (args.columns <= 8)
-        return launch<K, 1>(args, blocks, stream);
-    if (args.columns <= 16)
-        return launch<K, 2>(args, blocks, stream);
-    return launch<K, 4>(args, blocks, stream);
-}
+template <int K, int N8> struct product {
+    static cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
+    {
+        auto *kernel = axis1<K, N8>;
+        const int nbytes = kSharedNbytes<K, N8>;
+        const uint32_t groups = (args.cols + kGroup - 1) / kGroup;
+        const uint32_t tiles = (args.rows + kTileOut - 1) / kTileOut;
+        blocks = divide_work(&args, tiles * groups * 2, blocks);
+        cudaError_t status =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, nbytes);
+        if (status != cudaSuccess)
+            return status;
+        CUtensorMap map = {};
+        const uint32_t tensor_copies = fast_map_words(&map, args, kTileOut, kOrder<K>);
+        return launch_overlapped(kernel, blocks, 1,
+                                 kThreads + (tensor_copies ? 32 : kCopyThreadsMax), nbytes, stream,
+                                 args, map, tensor_copies);
+    }
+};
 
 } /* namespace */
 
-cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t k, uint32_t blocks,
-                              cudaStream_t stream)
+cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream)
 {
-    switch (k) {
-    case 2: return launch_columns<2>(*args, blocks, stream);
-    case 3: return launch_columns<3>(*args, blocks, stream);
-    case 4: return launch_columns<4>(*args, blocks, stream);
-    default: return cudaErrorInvalidValue;
-    }
+    return launch_product<product>(*args, blocks, stream);
 }

@@ -4,20 +4,37 @@
  * power of two a vector, rounded to binary16 and laid out as lanes read it.  Where
  * a vector takes two columns, the second holds what the rounding of the first left.
  *
- * Several blocks share a vector: each finds its largest magnitude by itself, which
- * costs less than waiting for the others, and rounds one slice.
+ * Eight blocks share a vector, a slice each, a warp 256 inputs at a time.  Where the
+ * GPU has clusters they are one, and tell each other the largest magnitude of their
+ * slices; elsewhere each looks through the whole vector.
  */
+#include <cooperative_groups.h>
+
 #include "kernel/cuda/fast.cuh"
 
-namespace {
+namespace
+{
+
+namespace cg = cooperative_groups;
 
 constexpr int kInputThreads = 512;
+constexpr int kFewWarps = 12;   /* up to which a thread has one piece */
+constexpr int kInputPieces = 4; /* of 8 inputs, a thread: enough for 131072 inputs */
 
 __device__ __forceinline__ void load8(float (&v)[8], const fast_args &p, uint32_t vector,
                                       uint32_t index, uint32_t length, bool scaled)
 {
     const size_t at = (size_t)vector * p.x_stride + index;
     uint16_t h[8], s[8];
+    if (scaled) {
+        if (p.scales_aligned && index + 8 <= length) {
+            *(uint4 *)s = *(const uint4 *)(p.scales + index);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                s[i] = index + i < length ? p.scales[index + i] : (uint16_t)0;
+        }
+    }
     if (p.x_type == FAST_F32) {
 #pragma unroll
         for (int i = 0; i < 8; i++)
@@ -35,18 +52,11 @@ __device__ __forceinline__ void load8(float (&v)[8], const fast_args &p, uint32_
             v[i] = p.x_type == FAST_BF16 ? __uint_as_float((uint32_t)h[i] << 16)
                                          : __half2float(__ushort_as_half(h[i]));
     }
-    if (!scaled)
-        return;
-    if (p.scales_aligned && index + 8 <= length) {
-        *(uint4 *)s = *(const uint4 *)(p.scales + index);
-    } else {
+    if (scaled) {
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            s[i] = index + i < length ? p.scales[index + i] : (uint16_t)0;
+            v[i] *= __half2float(__ushort_as_half(s[i]));
     }
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        v[i] *= __half2float(__ushort_as_half(s[i]));
 }
 
 /* The power of two that brings a largest magnitude into [2^14, 2^15), and its
@@ -60,24 +70,32 @@ __device__ __forceinline__ void range_scale(float largest, float *scale, float *
     *inverse = __uint_as_float((uint32_t)(127 - e) << 23);
 }
 
-/* Eight inputs from `index` of one column to where the lanes look for them. */
-__device__ __forceinline__ void store8(const fast_args &p, const __half (&h)[8], uint32_t column,
-                                       uint32_t index, uint32_t axis)
+/* Eight inputs from `index` of one column of a set to where the lanes look for them. */
+__device__ __forceinline__ void store8(uint8_t *fragments, const __half (&h)[8], uint32_t column,
+                                       uint32_t pitch, uint32_t index, uint32_t axis, uint32_t k)
 {
-    uint8_t *fragments = fragments_of(p);
     if (axis == 1) { /* lane t, inputs 64t + 8*pair of a group: 16 bytes of a pair of products */
         const uint32_t group = index / kGroup, t = index / 64 % 4, pair = index / 8 % 8;
-        ((uint4 *)fragments)[((group * 8 + pair) * p.columns + column) * 4 + t] = *(const uint4 *)h;
+        ((uint4 *)fragments)[((group * 8 + pair) * pitch + column) * 4 + t] = *(const uint4 *)h;
         return;
     }
-    /* Row t + 4*quarter of 16 is element `quarter` of lane t. */
-    const uint32_t rows16 = index / 16, quarter = index / 8 % 2 * 2;
-    __half2 *to = (__half2 *)fragments + (rows16 * p.columns + column) * 8 + quarter / 2;
+    /* Elements 2i and 2i+1 of lane t of a unit are two of rows 8i..8i+7 (axis0_row).  Two
+     * threads hold a unit: one writes lanes 0 and 1, the other 2 and 3. */
+    uint32_t pair[4];
 #pragma unroll
-    for (int t = 0; t < 4; t++)
-        to[2 * t] = __halves2half2(h[t], h[t + 4]);
+    for (int t = 0; t < 4; t++) {
+        const __half2 v = k == 2 ? __halves2half2(h[axis0_row<2>(t, 0)], h[axis0_row<2>(t, 1)])
+                                 : __halves2half2(h[axis0_row<3>(t, 0)], h[axis0_row<3>(t, 1)]);
+        pair[t] = *(const uint32_t *)&v;
+    }
+    const bool second = threadIdx.x & 1;
+    const uint32_t a = __shfl_xor_sync(~0u, second ? pair[0] : pair[2], 1);
+    const uint32_t b = __shfl_xor_sync(~0u, second ? pair[1] : pair[3], 1);
+    ((uint4 *)fragments)[(index / 16 * pitch + column) * 2 + second] =
+        second ? make_uint4(a, pair[2], b, pair[3]) : make_uint4(pair[0], a, pair[1], b);
 }
 
+/* All threads get the result; `shared` has room for a value a warp. */
 template <typename combine>
 __device__ __forceinline__ float reduce_block(float v, float *shared, combine both)
 {
@@ -87,7 +105,7 @@ __device__ __forceinline__ float reduce_block(float v, float *shared, combine bo
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = v;
     __syncthreads();
-    v = threadIdx.x % 32 < kInputThreads / 32 ? shared[threadIdx.x % 32] : 0.0f;
+    v = threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0.0f;
 #pragma unroll
     for (int d = 16; d; d >>= 1)
         v = both(v, __shfl_xor_sync(~0u, v, d));
@@ -95,8 +113,48 @@ __device__ __forceinline__ float reduce_block(float v, float *shared, combine bo
     return v;
 }
 
-__global__ void __launch_bounds__(kInputThreads, 2) inputs(const __grid_constant__ fast_args p,
-                                                        const uint32_t axis)
+[[maybe_unused]] __device__ __forceinline__ void cluster_arrive()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+#endif
+}
+[[maybe_unused]] __device__ __forceinline__ void cluster_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ float larger(float a, float b)
+{
+    return fmaxf(a, b);
+}
+
+/* Rounds v, which is scaled, for `pieces` columns; adds to their sums. */
+__device__ __forceinline__ void round8(const fast_args &p, float (&v)[8], float (&sum)[2],
+                                       uint8_t *fragments, uint32_t column, uint32_t pitch,
+                                       uint32_t index, uint32_t axis)
+{
+    __half h[8];
+    for (uint32_t piece = 0; piece < p.pieces; piece++) {
+        float part = 0.0f;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            h[j] = __float2half_rn(v[j]);
+            v[j] -= __half2float(h[j]);
+            part += __half2float(h[j]);
+        }
+        sum[piece] += part;
+        store8(fragments, h, column + piece, pitch, index, axis, p.k);
+    }
+}
+
+/* With one piece a thread few registers, so that a block fits beside one that multiplies. */
+template <int kPieces, bool kClusters>
+__global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
+                                  kPieces == 1 ? 5 : 1)
+    inputs(const __grid_constant__ fast_args p, const uint32_t axis)
 {
     __shared__ float shared[32];
     const uint32_t vector = blockIdx.x / FAST_INPUT_SLICES, slice = blockIdx.x % FAST_INPUT_SLICES;
@@ -104,41 +162,63 @@ __global__ void __launch_bounds__(kInputThreads, 2) inputs(const __grid_constant
     const uint32_t begin = groups * slice / FAST_INPUT_SLICES * kGroup;
     const uint32_t end = groups * (slice + 1) / FAST_INPUT_SLICES * kGroup;
     let_next_start();
+    if constexpr (kClusters)
+        cluster_arrive();
     wait_for_inputs();
-    float largest = 0.0f, v[8];
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x * 8; i < length; i += kInputThreads * 8) {
-        load8(v, p, vector, i, length, axis == 0);
+    float v[kPieces][8], largest = 0.0f;
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            largest = fmaxf(largest, fabsf(v[j]));
-    }
-    float scale, inverse;
-    range_scale(reduce_block(largest, shared, [](float a, float b) { return fmaxf(a, b); }), &scale,
-                &inverse);
-    float sum[2] = {0.0f, 0.0f};
-    for (uint32_t i = begin + threadIdx.x * 8; i < end; i += kInputThreads * 8) {
-        load8(v, p, vector, i, length, axis == 0);
-        __half h[8];
+    for (int i = 0; i < kPieces; i++) {
+        const uint32_t index = begin + (i * blockDim.x + threadIdx.x) * 8;
+        if (index < end) {
+            load8(v[i], p, vector, index, length, axis == 0);
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            v[j] *= scale;
-            h[j] = __float2half_rn(v[j]);
-            sum[0] += __half2float(h[j]);
+            for (int j = 0; j < 8; j++)
+                largest = fmaxf(largest, fabsf(v[i][j]));
         }
-        store8(p, h, vector * p.pieces, i, axis);
-        if (p.pieces == 1)
+    }
+    if constexpr (kClusters) {
+#if __CUDA_ARCH__ >= 900
+        __shared__ float of_slice[FAST_INPUT_SLICES];
+        largest = reduce_block(largest, shared, larger);
+        cluster_wait(); /* all have started */
+        if (threadIdx.x < FAST_INPUT_SLICES)
+            *cg::this_cluster().map_shared_rank(of_slice + slice, threadIdx.x) = largest;
+        cluster_arrive();
+        cluster_wait();
+#pragma unroll
+        for (int i = 0; i < (int)FAST_INPUT_SLICES; i++)
+            largest = fmaxf(largest, of_slice[i]);
+#endif
+    } else {
+#pragma unroll 2
+        for (uint32_t i = threadIdx.x * 8; i < length; i += blockDim.x * 8) {
+            float w[8];
+            load8(w, p, vector, i, length, axis == 0);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                largest = fmaxf(largest, fabsf(w[j]));
+        }
+        largest = reduce_block(largest, shared, larger);
+    }
+    float scale, inverse, sum[2] = {0.0f, 0.0f};
+    range_scale(largest, &scale, &inverse);
+    const uint32_t set = vector * p.pieces / FAST_COLUMNS_MAX;
+    const uint32_t column = vector * p.pieces % FAST_COLUMNS_MAX;
+    const uint32_t pitch = p.columns <= 8 ? 8 : p.columns <= 16 ? 16 : FAST_COLUMNS_MAX;
+    uint8_t *to = set_of(p, length, pitch, set);
+#pragma unroll
+    for (int i = 0; i < kPieces; i++) {
+        const uint32_t index = begin + (i * blockDim.x + threadIdx.x) * 8;
+        if (index >= end)
             continue;
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
-            h[j] = __float2half_rn(v[j] - __half2float(h[j]));
-            sum[1] += __half2float(h[j]);
-        }
-        store8(p, h, vector * 2 + 1, i, axis);
+        for (int j = 0; j < 8; j++)
+            v[i][j] *= scale;
+        round8(p, v[i], sum, to + FAST_INPUT_META_NBYTES, column, pitch, index, axis);
     }
     for (uint32_t i = 0; i < p.pieces; i++) {
         const float total = reduce_block(sum[i], shared, [](float a, float b) { return a + b; });
-        column_meta *meta = (column_meta *)p.inputs + vector * p.pieces + i;
+        column_meta *meta = (column_meta *)to + column + i;
         if (threadIdx.x == 0) {
             meta->inverse = inverse; /* the same from every slice */
             meta->offset[slice] = kOffset * total;
@@ -150,6 +230,15 @@ __global__ void __launch_bounds__(kInputThreads, 2) inputs(const __grid_constant
 
 cudaError_t fast_inputs_launch(const struct fast_args *args, uint32_t axis, cudaStream_t stream)
 {
-    return launch_overlapped(inputs, args->columns / args->pieces * FAST_INPUT_SLICES, kInputThreads, 0, stream, *args,
+    const uint32_t groups = ((axis ? args->cols : args->rows) + kGroup - 1) / kGroup;
+    const uint32_t most = (groups + FAST_INPUT_SLICES - 1) / FAST_INPUT_SLICES; /* a slice */
+    const bool few = most <= kFewWarps, clusters = args->hopper;
+    const uint32_t warps = few ? most : kInputThreads / 32;
+    if (most > warps * kInputPieces)
+        return cudaErrorInvalidValue;
+    auto *kernel = clusters ? (few ? inputs<1, true> : inputs<kInputPieces, true>)
+                            : (few ? inputs<1, false> : inputs<kInputPieces, false>);
+    return launch_overlapped(kernel, args->columns / args->pieces * FAST_INPUT_SLICES,
+                             clusters ? FAST_INPUT_SLICES : 1, (int)(32 * warps), 0, stream, *args,
                              axis);
 }

@@ -5,6 +5,7 @@
 #ifndef TCQ_KERNEL_CUDA_LAUNCH_H
 #define TCQ_KERNEL_CUDA_LAUNCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,22 +19,29 @@ extern "C" {
 
 enum fast_type { FAST_F32, FAST_F16, FAST_BF16 };
 
-/* At most this many columns of the B operand: vectors, or pairs of columns a
- * vector where one binary16 does not hold an input. */
+/* A set of columns of the B operand, which one pass over the weights serves: vectors,
+ * or pairs of columns a vector where one binary16 does not hold an input.  A launch
+ * takes several sets, all but the last of them full. */
 #define FAST_COLUMNS_MAX 32u
+#define FAST_SETS_MAX 2u
 
-/* Blocks that share the preparation of one vector. */
-#define FAST_INPUT_SLICES 7u
+/* Blocks that share the preparation of one vector: a cluster. */
+#define FAST_INPUT_SLICES 8u
 #define FAST_INPUT_META_NBYTES ((1u + FAST_INPUT_SLICES) * 4u * FAST_COLUMNS_MAX)
+
+/* Shared memory that a block may need: what compute capability 9.0 has. */
+#define FAST_SHARED_NBYTES (227u * 1024u)
+
+/* What `partial` holds where no sum waits, in every byte. */
+#define FAST_PARTIAL_EMPTY 0xff
 
 struct fast_args {
     const uint32_t *words;
     const uint16_t *scales;
     const void *x;
     void *y;
-    void *inputs;      /* fast_inputs_nbytes(): x as the kernels read it */
-    float *partial;    /* [blocks][2][256][columns] */
-    uint32_t *tickets; /* [tiles] and [blocks][2][16], zero between launches */
+    void *inputs;   /* fast_inputs_nbytes(): x as the kernels read it */
+    float *partial; /* fast_partial_nbytes(), empty between launches */
     size_t x_stride, y_stride;
     size_t row_stride;                /* words from one stored row to the next */
     size_t pair_stride;               /* words from group 2i to group 2i+2 */
@@ -41,26 +49,42 @@ struct fast_args {
     uint32_t rows, cols;              /* of the stored matrix */
     uint32_t block_length;            /* T */
     uint32_t run_length, runs_longer; /* work of a block; the launcher fills them in */
-    uint32_t columns;                 /* of the B operand, 1..FAST_COLUMNS_MAX */
+    uint32_t columns;                 /* of the B operand, 1..FAST_COLUMNS_MAX * FAST_SETS_MAX */
     uint32_t pieces;                  /* columns a vector, 1 or 2 */
+    uint32_t k;
+    uint32_t hopper; /* clusters and tensor copies may be used */
     uint32_t x_type, y_type;
     uint32_t x_aligned;      /* 16-byte loads of x are possible */
     uint32_t scales_aligned; /* likewise of scales */
     uint32_t words_aligned;  /* every row of words starts at 16 bytes */
 };
 
-/* Bytes of `inputs` for a vector length rounded up to a multiple of 256. */
+/* Columns that a set has room for: 8, 16 or 32, as wide as the kernels' tiles. */
+static inline uint32_t fast_column_pitch(uint32_t columns)
+{
+    return columns <= 8 ? 8 : columns <= 16 ? 16 : FAST_COLUMNS_MAX;
+}
+/* Bytes of `inputs`, all sets, for a vector length rounded up to a multiple of 256. */
 static inline size_t fast_inputs_nbytes(size_t length, uint32_t columns)
 {
-    return FAST_INPUT_META_NBYTES + (length + 255) / 256 * 512 * columns;
+    const size_t sets = (columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
+    return sets *
+           (FAST_INPUT_META_NBYTES + (length + 255) / 256 * 512 * fast_column_pitch(columns));
 }
+/* Bytes of `partial`: of each set and block the sums of two tiles of 256 outputs. */
+static inline size_t fast_partial_nbytes(uint32_t blocks)
+{
+    return (size_t)FAST_SETS_MAX * blocks * 2 * 256 * FAST_COLUMNS_MAX * sizeof(float);
+}
+
+/* Whether the kernels that the driver has loaded were compiled for 9.0 or newer; on an
+ * older form of theirs, translated for a newer GPU, copies would never end. */
+bool fast_has_hopper_code(void);
 
 /* Round x into `inputs`; then multiply, on `blocks` blocks, one a multiprocessor. */
 cudaError_t fast_inputs_launch(const struct fast_args *args, uint32_t axis, cudaStream_t stream);
-cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t k, uint32_t blocks,
-                              cudaStream_t stream);
-cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t k, uint32_t blocks,
-                              cudaStream_t stream);
+cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream);
+cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream);
 
 /* Encoder, L = 12.  *bad_row becomes the lowest row without a scale. */
 cudaError_t encode_scales_launch(uint16_t *scales, const float *src, size_t src_stride,
