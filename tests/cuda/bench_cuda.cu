@@ -8,9 +8,9 @@
  *     bench_cuda [check|time|all]
  *
  * BENCH_PLAIN=1: the kernels as on GPUs before compute capability 9.0.  BENCH_L2=1: weights
- * from the L2 cache.  BENCH_NO_INPUTS=1: without preparing the inputs.  BENCH_BRIEF=1: the
- * fast kernels' times only.  BENCH_PROFILE=1: one launch each, for ncu --replay-mode
- * application.
+ * from the L2 cache.  BENCH_TOGETHER=1: launches of axis 0 as where two may meet.
+ * BENCH_NO_INPUTS=1: without preparing the inputs.  BENCH_BRIEF=1: the fast kernels' times only.
+ * BENCH_PROFILE=1: one launch each, for ncu --replay-mode application.
  */
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
@@ -38,7 +38,7 @@
 
 static int failures, checks;
 static uint32_t sm_count;
-static bool hopper;
+static bool hopper, together;
 
 __host__ __device__ static inline uint32_t mix(uint64_t x)
 {
@@ -155,7 +155,7 @@ static fast_args arguments(const layer &l, const uint32_t *words, const uint16_t
     a.x_aligned = a.x_stride % 8 == 0;
     a.scales_aligned = 1;
     a.words_aligned = a.row_stride % 4 == 0;
-    a.k = l.k, a.hopper = hopper;
+    a.k = l.k, a.hopper = hopper, a.together = together;
     return a;
 }
 
@@ -428,6 +428,7 @@ int main(int argc, char **argv)
     printf("%s, %u multiprocessors\n", device.name, sm_count);
     hopper = device.major >= 9 && fast_has_hopper_code() &&
              !getenv("BENCH_PLAIN"); /* as on older GPUs */
+    together = getenv("BENCH_TOGETHER");
     CHECK(cudaMalloc(&partial, fast_partial_nbytes(sm_count)));
     CHECK(cudaMemset(partial, FAST_PARTIAL_EMPTY, fast_partial_nbytes(sm_count)));
     CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(131072, 32)));

@@ -42,6 +42,9 @@ static inline enum tcq_status device_error(struct tcq_error *error, cudaError_t 
     return tcq_error_set(error, TCQ_ERROR_DEVICE, "%s: %s", what, cudaGetErrorString(code));
 }
 
+/* Contexts of this process: products of two may meet on a GPU. */
+int tcq_cuda_contexts(void);
+
 /* Bytes of `sums`. */
 static inline size_t sums_nbytes(const struct tcq_cuda *cuda)
 {

@@ -2,12 +2,20 @@
 /*
  * The CUDA back end: the context and its memory, expand and encode.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "code/code.h"
 #include "format/geometry.h"
 #include "kernel/cuda/context.h"
+
+static atomic_int contexts;
+
+int tcq_cuda_contexts(void)
+{
+    return atomic_load(&contexts);
+}
 
 /* ---- context and memory ------------------------------------------------------ */
 
@@ -80,6 +88,7 @@ enum tcq_status tcq_cuda_create(const struct tcq_cuda_options *options, struct t
     struct tcq_cuda *cuda = tcq_alloc(1, sizeof *cuda);
     if (!cuda)
         return tcq_error_memory(error, sizeof *cuda, "a CUDA context");
+    atomic_fetch_add(&contexts, 1);
     cuda->device = options ? options->device : 0;
     cuda->workspace_nbytes =
         options && options->workspace_nbytes ? options->workspace_nbytes : (size_t)256 << 20;
@@ -100,6 +109,7 @@ void tcq_cuda_destroy(struct tcq_cuda *cuda)
 {
     if (!cuda)
         return;
+    atomic_fetch_sub(&contexts, 1);
     blas_close(cuda->blas);
     void *memory[] = {cuda->inputs, cuda->partial, cuda->sums, cuda->blas_workspace,
                       cuda->workspace};

@@ -10,6 +10,10 @@
  * as calls on one stream are.  Every failure is TCQ_ERROR_DEVICE with CUDA's own
  * words; a failure on the device shows at the next call that waits.
  *
+ * Thread blocks of a fast product on axis 0 wait for one another.  Where a process has
+ * several contexts such a launch therefore starts as a whole (1.5 us slower); graphs that
+ * were captured before the second context came must not run beside its products.
+ *
  * A program with this back end starts without a driver; tcq_cuda_create then
  * says what is missing.
  */

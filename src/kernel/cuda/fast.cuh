@@ -240,8 +240,9 @@ __device__ __forceinline__ void store_y(const fast_args &p, uint32_t vector, uin
 /* A sum is its own signal: the place it is written to holds a bit pattern that no sum
  * has (sums that are NaN are written with another), and whoever reads it puts that
  * pattern back.  So nothing is fenced, and waiting costs one way through the L2 cache.
- * Blocks wait for others of the same launch: there is one a multiprocessor, and all
- * of them run at once. */
+ * Blocks wait for others of the same launch, on axis 1 only for those before them, which
+ * have started earlier; on axis 0 all must run at once.  There is one a multiprocessor, so
+ * they do, unless two such launches meet: fast_args.together. */
 constexpr uint32_t kEmpty = FAST_PARTIAL_EMPTY * 0x01010101u;
 
 __device__ __forceinline__ void send(float *to, float v)
@@ -266,6 +267,8 @@ __device__ __forceinline__ float receive(float *from, uint32_t bits)
 
 /* ---- launch ------------------------------------------------------------ */
 
+/* `cluster` blocks are one cluster; 0: blocks wait for one another, and all of them must
+ * run at once or none. */
 template <typename... arguments>
 cudaError_t launch_overlapped(void (*kernel)(arguments...), uint32_t blocks, uint32_t cluster,
                               int threads, int shared_nbytes, cudaStream_t stream,
@@ -274,16 +277,21 @@ cudaError_t launch_overlapped(void (*kernel)(arguments...), uint32_t blocks, uin
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = cluster;
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    if (cluster == 0) {
+        attributes[1].id = cudaLaunchAttributeCooperative;
+        attributes[1].val.cooperative = 1;
+    } else {
+        attributes[1].id = cudaLaunchAttributeClusterDimension;
+        attributes[1].val.clusterDim.x = cluster;
+        attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks);
     config.blockDim = dim3((uint32_t)threads);
     config.dynamicSmemBytes = (size_t)shared_nbytes;
     config.stream = stream;
     config.attrs = attributes;
-    config.numAttrs = cluster > 1 ? 2 : 1;
+    config.numAttrs = cluster == 1 ? 1 : 2;
     return cudaLaunchKernelEx(&config, kernel, args...);
 }
 

@@ -507,7 +507,7 @@ template <int K, int N8> struct product {
             return status;
         CUtensorMap map = {};
         const uint32_t tensor_copies = fast_map_words(&map, args, kStepRows, kOrder<K>);
-        return launch_overlapped(kernel, blocks, 1,
+        return launch_overlapped(kernel, blocks, args.together ? 0 : 1,
                                  kThreads + (tensor_copies ? 32 : kCopyThreadsMax), nbytes, stream,
                                  args, map, tensor_copies);
     }

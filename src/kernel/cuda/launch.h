@@ -51,6 +51,7 @@ struct fast_args {
     uint32_t run_length, runs_longer; /* work of a block; the launcher fills them in */
     uint32_t columns;                 /* of the B operand, 1..FAST_COLUMNS_MAX * FAST_SETS_MAX */
     uint32_t pieces;                  /* columns a vector, 1 or 2 */
+    uint32_t together;                /* another launch may meet this one: see launch_overlapped */
     uint32_t k;
     uint32_t hopper; /* clusters and tensor copies may be used */
     uint32_t x_type, y_type;

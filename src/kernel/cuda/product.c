@@ -113,6 +113,7 @@ static struct fast_args fast_args_of(const struct tcq_cuda *cuda, const struct t
         .block_length = g->T,
         .pieces = two ? 2 : 1,
         .k = g->k,
+        .together = tcq_cuda_contexts() > 1,
         .hopper = cuda->hopper,
         .x_type = fast_type_of(p->x.dtype),
         .y_type = fast_type_of(p->y.dtype),
