@@ -39,8 +39,9 @@ static void expand_run(void *dst, enum tcq_dtype dtype, size_t dst_stride,
             struct block_run run = {
                 .block =
                     (const uint8_t *)(tensor->words + tcq_geometry_block_offset(g, row, block)),
-                .count = 1,
+                .blocks = 1,
                 .steps = g->T / STEP,
+                .count = g->T / STEP,
                 .ahead_nbytes = 4 * tcq_geometry_block_words(g),
             };
             decode_blocks(y, 0, g, &decoder, &run);

@@ -17,10 +17,10 @@
 /* Before a loop over registers: unrolled whole, its arrays become registers. */
 #if defined(__clang__)
 #define TCQ_UNROLL _Pragma("unroll")
-#define TCQ_UNROLL_5 _Pragma("unroll 5")
+#define TCQ_UNROLL_2 _Pragma("unroll 2")
 #else
 #define TCQ_UNROLL _Pragma("GCC unroll 16")
-#define TCQ_UNROLL_5 _Pragma("GCC unroll 5")
+#define TCQ_UNROLL_2 _Pragma("GCC unroll 2")
 #endif
 
 enum { STEP = 16 }; /* windows decoded at once */
@@ -73,19 +73,19 @@ TCQ_INLINE uint64_t load64(const uint8_t *p)
     return q;
 }
 
-/* Eight bytes from `at` on, where fewer than eight are left before the block's
- * end: they go on at its start. */
-TCQ_INLINE uint64_t wrapped64(const uint8_t *block, unsigned nbytes, unsigned at)
+/* Eight bytes from p on, where only `left` (2 to 6) remain before the block's end:
+ * they go on at its start. */
+TCQ_INLINE uint64_t wrapped64(const uint8_t *block, const uint8_t *p, unsigned left)
 {
-    unsigned left = (nbytes - at) * 8; /* bits, 16 to 48 */
-    return load64(block + nbytes - 8) >> (64 - left) | load64(block) << left;
+    return load64(p + left - 8) >> (64 - 8 * left) | load64(block) << 8 * left;
 }
 
-/* The lines of a block that a later call will read.  Prefetching never faults. */
-TCQ_INLINE void prefetch_block(const uint8_t *block, size_t nbytes)
+/* The lines of some bytes that a later call will read.  Prefetching never faults. */
+TCQ_INLINE void prefetch_bytes(const uint8_t *p, size_t nbytes)
 {
     for (size_t at = 0; at < nbytes; at += 64)
-        __builtin_prefetch(block + at);
+        __builtin_prefetch(p + at);
+    __builtin_prefetch(p + nbytes - 1);
 }
 
 #endif

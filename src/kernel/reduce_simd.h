@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reduce (axis 1, float32 activations), the text that every instruction set
- * shares.  A file includes its primitives (v16, decode_step, ...) first and then
+ * shares.  A file includes its primitives (vec, decode_part, ...) first and then
  * this, which defines `reduce_prepared_nbytes`, `reduce_prepare` and `reduce_run`.
  *
  * Order: a row's windows come sixteen a step in ascending bit order; lane j sums
@@ -9,8 +9,11 @@
  * scale/d multiplies the sum.  Every path below keeps it, so that a vector's
  * result does not depend on how many came with it.
  *
- * Up to FUSED_M vectors a weight goes from its bits to the sums in registers; with
- * more, rows are decoded to a tile of float32 y in L1 and multiplied from there.
+ * Sixteen rows go together, DEPTH inputs at a time; the lanes of their sums lie in
+ * memory between.  Up to FUSED_M vectors a weight goes from its bits to the sums in
+ * registers; with more, rows are decoded to a tile of float32 y in L1 and multiplied
+ * from there.  Stores cost as much as arithmetic (docs/kernels.md), so sums stay in
+ * registers over all of DEPTH.
  *
  * Prepared x: [in / 256][m][256] float32, each block in the order of its windows.
  */
@@ -18,11 +21,21 @@
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
+/*
+ * A file also says what its registers allow:
+ *     FUSED_M        most vectors that go without a tile of y
+ *     FUSED_EACH(X, k)  X(k, 1) X(k, 2) ... X(k, FUSED_M)
+ *     FUSED_ROWS(m)  rows at once then
+ *     AHEAD          1: decode one step ahead of the products
+ *     TILE_M, TILE_ROWS(m)  vectors and rows of a tile's products; m <= TILE_M
+ */
 enum {
     PANEL = TCQ_INPUT_UNIT,
-    FUSED_M = 4,
-    FUSED_ROWS_MAX = 4,
-    BATCH_ROWS = STEP /* decoded together: 16 KiB of y stay in L1 while x and sums pass */
+    DEPTH = 2 * PANEL,
+    GROUP_ROWS = STEP, /* whose lanes are added together */
+    Y_ROWS = 8,        /* decoded at once: 16 KiB of y stay in L1 while x and sums pass */
+    ROWS_MAX = 8,      /* of a tile */
+    VEC = STEP / PARTS
 };
 
 static size_t reduce_prepared_nbytes(const struct tcq_geometry *g, uint32_t m)
@@ -69,202 +82,214 @@ static void reduce_prepare_int8(void *dst, const struct tcq_tensor *tensor, uint
 }
 #endif
 
-/* The part of a tensor that one call of a tile works on. */
-struct reduce_span {
+/* GROUP_ROWS rows or fewer, and at most DEPTH of their inputs. */
+struct reduce_work {
     struct decoder decoder;
-    const uint8_t *rows; /* the first row's words */
-    size_t row_nbytes, block_nbytes;
-    uint64_t cols;
-    unsigned T;
+    const struct tcq_geometry *g;
+    const uint8_t *words; /* the first row's */
+    size_t row_nbytes, ahead_nbytes;
+    unsigned rows, blocks;
+    const float *x;
+    uint32_t m;
+    float *state; /* [GROUP_ROWS][m][16]: the lanes of every sum */
 };
 
-/* acc[r][i] += the `count` = 1 step at `block` of every row. */
-TCQ_INLINE void fused_step(unsigned k, unsigned R, unsigned M, v16 acc[FUSED_ROWS_MAX][FUSED_M],
-                           const struct reduce_span *span, const uint8_t *block, const float *x,
-                           unsigned step, bool wrapped)
+/* The inputs of block b and vector 0. */
+TCQ_INLINE const float *block_inputs(const float *x, uint32_t m, unsigned T, unsigned b)
 {
+    return x + b * T / PANEL * m * PANEL + b * T % PANEL;
+}
+
+/* ---- few vectors: everything in registers ---------------------------------- */
+
+/* acc[r][i] += y[r] * x[i], y[r] that of the given step; or AHEAD that of the step
+ * before, so that decoding never waits for the products nor they for it. */
+TCQ_INLINE void fused_step(unsigned k, unsigned R, unsigned M, v16 acc[ROWS_MAX][FUSED_M],
+                           v16 y[ROWS_MAX], const float *x, const struct reduce_work *work,
+                           const uint8_t *block, unsigned step, unsigned steps, bool wrapped)
+{
+    v16 decoded[ROWS_MAX];
+    TCQ_UNROLL
+    for (unsigned r = 0; r < R; r++)
+        decoded[r] = decode_step(k, false, &work->decoder, block + r * work->row_nbytes, step,
+                                 steps, wrapped);
+    TCQ_UNROLL
+    for (unsigned i = 0; i < M; i++) {
+        v16 xi = v16_keep(v16_load(x + i * PANEL));
+        TCQ_UNROLL
+        for (unsigned r = 0; r < R; r++)
+            acc[r][i] = v16_fma(AHEAD ? y[r] : decoded[r], xi, acc[r][i]);
+    }
+    TCQ_UNROLL
+    for (unsigned r = 0; r < R; r++)
+        y[r] = decoded[r];
+}
+
+/* R rows from `row` on times M vectors. */
+TCQ_INLINE void fused_tile(unsigned k, unsigned R, unsigned M, const struct reduce_work *given,
+                           unsigned row)
+{
+    const struct reduce_work work = *given;
+    const unsigned T = work.g->T, steps = T / STEP, block_nbytes = 2 * k * steps;
+    float *state = work.state + row * M * STEP;
+    const uint8_t *block = work.words + row * work.row_nbytes;
+    v16 acc[ROWS_MAX][FUSED_M], y[ROWS_MAX];
     TCQ_UNROLL
     for (unsigned r = 0; r < R; r++) {
-        const uint8_t *source = block + r * span->row_nbytes;
-        v16 y = decode_step(k, false, &span->decoder, source, step, span->T / STEP, wrapped);
+        const uint8_t *words = block + r * work.row_nbytes;
+        prefetch_bytes(words + work.ahead_nbytes, work.blocks * block_nbytes);
+        if (AHEAD)
+            y[r] = decode_step(k, false, &work.decoder, words, 0, steps, false);
         TCQ_UNROLL
         for (unsigned i = 0; i < M; i++)
-            acc[r][i] = v16_fma(y, v16_load(x + i * PANEL + step * STEP), acc[r][i]);
+            acc[r][i] = v16_load(state + (r * M + i) * STEP);
     }
-}
-
-/* sums[r][i]: R rows times M vectors, never leaving the registers. */
-TCQ_INLINE void fused_tile(unsigned k, unsigned R, unsigned M, float *sums,
-                           const struct reduce_span *given, const float *x)
-{
-    const struct reduce_span span = *given;
-    const unsigned steps = span.T / STEP, plain = steps - wrapped_steps(k);
-    v16 acc[FUSED_ROWS_MAX][FUSED_M];
-    TCQ_UNROLL
-    for (unsigned r = 0; r < R; r++)
+    for (unsigned b = 0; b < work.blocks; b++) {
+        const float *x = block_inputs(work.x, M, T, b);
+        const uint8_t *next = b + 1 < work.blocks ? block + block_nbytes : block;
+        for (unsigned step = AHEAD; step < steps - wrapped_steps(k); step++, x += STEP)
+            fused_step(k, R, M, acc, y, x, &work, block, step, steps, false);
         TCQ_UNROLL
-    for (unsigned i = 0; i < M; i++)
-        acc[r][i] = v16_zero();
-    const uint8_t *block = span.rows;
-    for (uint64_t col = 0; col < span.cols; col += span.T, block += span.block_nbytes) {
-        const float *xb = x + col / PANEL * M * PANEL + col % PANEL;
-        TCQ_UNROLL
-        for (unsigned r = 0; r < R; r++) /* the same place in the next R rows */
-            prefetch_block(block + (R + r) * span.row_nbytes, span.block_nbytes);
-        for (unsigned step = 0; step < plain; step++)
-            fused_step(k, R, M, acc, &span, block, xb, step, false);
-        for (unsigned step = plain; step < steps; step++)
-            fused_step(k, R, M, acc, &span, block, xb, step, true);
+        for (unsigned left = wrapped_steps(k); left > 0; left--, x += STEP)
+            fused_step(k, R, M, acc, y, x, &work, block, steps - left, steps, true);
+        if (AHEAD)
+            fused_step(k, R, M, acc, y, x, &work, next, 0, steps, false);
+        block = next;
     }
     TCQ_UNROLL
     for (unsigned r = 0; r < R; r++)
         TCQ_UNROLL
     for (unsigned i = 0; i < M; i++)
-        sums[r * M + i] = v16_sum(acc[r][i]);
+        v16_store(state + (r * M + i) * STEP, acc[r][i]);
 }
 
-static void store_sums(const struct tcq_product *p, uint64_t row, unsigned rows, const float *sums)
+/* All rows, R at a time and the rest singly. */
+TCQ_INLINE void fused_rows(unsigned k, unsigned R, unsigned M, const struct reduce_work *work)
 {
-    for (unsigned r = 0; r < rows; r++) {
-        float factor = tcq_exact_factor(p->tensor, row + r);
-        for (uint32_t i = 0; i < p->m; i++)
-            p->y[i * p->y_stride + row + r] = sums[r * p->m + i] * factor;
-    }
+    unsigned row = 0;
+    for (; row + R <= work->rows; row += R)
+        fused_tile(k, R, M, work, row);
+    for (; row < work->rows; row++)
+        fused_tile(k, 1, M, work, row);
 }
 
-/* All rows of a range, R at a time and the rest singly. */
-TCQ_INLINE void fused_rows(unsigned k, unsigned R, unsigned M, const struct tcq_product *p,
-                           struct reduce_span *span, struct tcq_range rows)
-{
-    float sums[FUSED_ROWS_MAX * FUSED_M];
-    uint64_t row = rows.begin;
-    for (; row + R <= rows.end; row += R, span->rows += R * span->row_nbytes) {
-        fused_tile(k, R, M, sums, span, p->x);
-        store_sums(p, row, R, sums);
+#define FUSED(k, M)                                                                              \
+    static __attribute__((noinline)) void fused_rows_k##k##_m##M(const struct reduce_work *work) \
+    {                                                                                            \
+        fused_rows(k, FUSED_ROWS(M), M, work);                                                   \
     }
-    for (; row < rows.end; row++, span->rows += span->row_nbytes) {
-        fused_tile(k, 1, M, sums, span, p->x);
-        store_sums(p, row, 1, sums);
-    }
-}
-
-#define FUSED(k, M)                                                                   \
-    static __attribute__((noinline)) void fused_rows_k##k##_m##M(                     \
-        const struct tcq_product *p, struct reduce_span *span, struct tcq_range rows) \
-    {                                                                                 \
-        fused_rows(k, FUSED_ROWS(M), M, p, span, rows);                               \
-    }
-#define FUSED_K(k) FUSED(k, 1) FUSED(k, 2) FUSED(k, 3) FUSED(k, 4)
-FUSED_K(2)
-FUSED_K(3)
-FUSED_K(4)
-
-typedef void (*fused_fn)(const struct tcq_product *, struct reduce_span *, struct tcq_range);
-
-/* NULL: no such specialisation, the batch path serves. */
-static fused_fn fused_find(const struct tcq_geometry *g, uint32_t m)
-{
-#define ROW(k)                                                                                 \
-    {                                                                                          \
-        fused_rows_k##k##_m1, fused_rows_k##k##_m2, fused_rows_k##k##_m3, fused_rows_k##k##_m4 \
-    }
-    static const fused_fn table[3][FUSED_M] = {ROW(2), ROW(3), ROW(4)};
-#undef ROW
-    if (m > FUSED_M || g->k < 2 || g->k > 4 || g->L == 16)
-        return NULL;
-    return table[g->k - 2][m - 1];
-}
+FUSED_EACH(FUSED, 2)
+FUSED_EACH(FUSED, 3)
+FUSED_EACH(FUSED, 4)
 
 /* ---- more vectors: decode a tile, then multiply it ------------------------- */
 
-/* state += y[r][.] * x[i][.] over one panel for R rows and M vectors; the state of
- * (r, i) is the sixteen lanes at state + (r*m + i) * 16. */
+/* state += y[r][.] * x[i][.] for R rows and M vectors of m; one part of each step. */
 TCQ_INLINE void multiply_tile(size_t R, size_t M, float *state, size_t m, const float *y,
                               const float *x, size_t count)
 {
-    v16 acc[2 * TILE_ROWS][TILE_M];
+    vec acc[ROWS_MAX][TILE_M];
     TCQ_UNROLL
     for (size_t r = 0; r < R; r++)
         TCQ_UNROLL
     for (size_t i = 0; i < M; i++)
-        acc[r][i] = v16_load(state + (r * m + i) * STEP);
-    for (size_t j = 0; j < count; j += STEP) {
-        v16 yr[2 * TILE_ROWS];
-        TCQ_UNROLL
-        for (size_t r = 0; r < R; r++)
-            yr[r] = v16_load(y + r * PANEL + j);
-        TCQ_UNROLL
-        for (size_t i = 0; i < M; i++) {
-            v16 xi = v16_load(x + i * PANEL + j);
+        acc[r][i] = vec_load(state + (r * m + i) * STEP);
+    for (size_t panel = 0; panel < count; panel += PANEL, x += m * PANEL)
+        for (size_t j = 0; j < PANEL && panel + j < count; j += STEP) {
+            vec yr[ROWS_MAX];
             TCQ_UNROLL
             for (size_t r = 0; r < R; r++)
-                acc[r][i] = v16_fma(yr[r], xi, acc[r][i]);
+                yr[r] = vec_load(y + r * DEPTH + panel + j);
+            TCQ_UNROLL
+            for (size_t i = 0; i < M; i++) {
+                vec xi = vec_keep(vec_load(x + i * PANEL + j));
+                TCQ_UNROLL
+                for (size_t r = 0; r < R; r++)
+                    acc[r][i] = vec_fma(yr[r], xi, acc[r][i]);
+            }
         }
-    }
     TCQ_UNROLL
     for (size_t r = 0; r < R; r++)
         TCQ_UNROLL
     for (size_t i = 0; i < M; i++)
-        v16_store(state + (r * m + i) * STEP, acc[r][i]);
+        vec_store(state + (r * m + i) * STEP, acc[r][i]);
 }
 
-/* The same for BATCH_ROWS rows. */
-TCQ_INLINE void multiply_rows(size_t R, size_t M, float *state, size_t m, const float *y,
-                              const float *x, size_t count)
+/* The same for all rows and parts. */
+TCQ_INLINE void multiply_rows(size_t M, const struct reduce_work *work, size_t i, const float *y,
+                              size_t count)
 {
-    for (size_t r = 0; r < BATCH_ROWS; r += R)
-        multiply_tile(R, M, state + r * m * STEP, m, y + r * PANEL, x, count);
+    for (size_t r = 0; r < Y_ROWS; r += TILE_ROWS(M))
+        for (size_t at = 0; at < STEP; at += VEC)
+            multiply_tile(TILE_ROWS(M), M, work->state + (r * work->m + i) * STEP + at, work->m,
+                          y + r * DEPTH + at, work->x + i * PANEL + at, count);
 }
 
-/* The same for all m vectors.  Few left over take twice the rows, so that there are
- * still enough independent sums for the latency of fma. */
-static void multiply_panel(float *state, size_t m, const float *y, const float *x, size_t count)
+/* state += y * x for all m vectors. */
+static void multiply_panel(const struct reduce_work *work, const float *y, size_t count)
 {
     size_t i = 0;
-    for (; i + TILE_M <= m; i += TILE_M)
-        multiply_rows(TILE_ROWS, TILE_M, state + i * STEP, m, y, x + i * PANEL, count);
-    state += i * STEP;
-    x += i * PANEL;
-    if (TILE_M > 3 && m - i == 3)
-        multiply_rows(TILE_ROWS, 3, state, m, y, x, count);
-    else if (TILE_M > 2 && m - i == 2)
-        multiply_rows(2 * TILE_ROWS, 2, state, m, y, x, count);
-    else if (m - i == 1)
-        multiply_rows(2 * TILE_ROWS, 1, state, m, y, x, count);
+    for (; i + TILE_M <= work->m; i += TILE_M)
+        multiply_rows(TILE_M, work, i, y, count);
+    if (TILE_M > 3 && work->m - i == 3)
+        multiply_rows(3, work, i, y, count);
+    else if (TILE_M > 2 && work->m - i == 2)
+        multiply_rows(2, work, i, y, count);
+    else if (work->m - i == 1)
+        multiply_rows(1, work, i, y, count);
 }
 
-/* sums[r] = the lanes of state[r * stride] added, times factors[r]. */
-TCQ_INLINE void batch_sums(float *sums, const float *state, size_t stride, const float *factors)
+static void decode_and_multiply(const struct reduce_work *given)
 {
-    v16_store(sums, v16_mul(v16_sum16(state, stride), v16_load(factors)));
-}
-
-static void batch_rows(const struct tcq_product *p, const struct reduce_span *span, uint64_t row,
-                       unsigned rows)
-{
-    const struct tcq_geometry *g = &p->tensor->geometry;
-    _Alignas(64) float y[BATCH_ROWS * PANEL] = {0};
-    _Alignas(64) float state[BATCH_ROWS * TCQ_SMALL_M_MAX * STEP];
-    memset(state, 0, sizeof(float) * BATCH_ROWS * p->m * STEP);
-    for (uint64_t col = 0; col < span->cols; col += PANEL) {
-        unsigned count = span->cols - col < PANEL ? (unsigned)(span->cols - col) : PANEL;
-        for (unsigned at = 0; at < count; at += g->T) {
+    struct reduce_work work = *given;
+    _Alignas(64) float y[Y_ROWS * DEPTH];
+    const unsigned T = work.g->T;
+    const size_t block_nbytes = tcq_geometry_block_words(work.g) * 4;
+    if (work.rows < GROUP_ROWS)
+        memset(y, 0, sizeof y);
+    for (unsigned row = 0; row < given->rows; row += Y_ROWS) {
+        work.rows = given->rows - row < Y_ROWS ? given->rows - row : Y_ROWS;
+        for (unsigned b = 0; b < work.blocks; b++) {
             struct block_run run = {
-                .block = span->rows + (col + at) / g->T * span->block_nbytes,
-                .stride_nbytes = span->row_nbytes,
-                .count = rows,
-                .steps = g->T / STEP,
-                .ahead_nbytes = PANEL / g->T * span->block_nbytes,
+                .block = work.words + b * block_nbytes,
+                .stride_nbytes = work.row_nbytes,
+                .blocks = work.rows,
+                .steps = T / STEP,
+                .count = T / STEP,
+                .ahead_nbytes = work.ahead_nbytes,
             };
-            decode_blocks(y + at, PANEL, g, &span->decoder, &run);
+            decode_blocks(y + b * T, DEPTH, work.g, &work.decoder, &run);
         }
-        multiply_panel(state, p->m, y, (const float *)p->x + col * p->m, count);
+        multiply_panel(&work, y, work.blocks * T);
+        work.words += Y_ROWS * work.row_nbytes;
+        work.state += Y_ROWS * work.m * STEP;
     }
-    float factors[BATCH_ROWS] = {0}, sums[BATCH_ROWS];
+}
+
+typedef void (*reduce_fn)(const struct reduce_work *);
+
+static reduce_fn reduce_find(const struct tcq_geometry *g, uint32_t m)
+{
+#define NAME(k, M) fused_rows_k##k##_m##M,
+    static const reduce_fn fused[3][FUSED_M] = {
+        {FUSED_EACH(NAME, 2)}, {FUSED_EACH(NAME, 3)}, {FUSED_EACH(NAME, 4)}};
+#undef NAME
+    if (m > FUSED_M || g->k < 2 || g->k > 4 || g->L == 16)
+        return decode_and_multiply;
+    return fused[g->k - 2][m - 1];
+}
+
+/* ---- the whole range ------------------------------------------------------- */
+
+/* y of the group's rows: the lanes of every sum added, times scale/d. */
+static void finish_rows(const struct tcq_product *p, const float *state, uint64_t row,
+                        unsigned rows)
+{
+    float factors[GROUP_ROWS] = {0}, sums[GROUP_ROWS];
     for (unsigned r = 0; r < rows; r++)
         factors[r] = tcq_exact_factor(p->tensor, row + r);
     for (size_t i = 0; i < p->m; i++) {
-        batch_sums(sums, state + i * STEP, p->m * STEP, factors);
+        v16_store(sums, v16_mul(v16_sum16(state + i * STEP, p->m * STEP), v16_load(factors)));
         memcpy(p->y + i * p->y_stride + row, sums, rows * sizeof(float));
     }
 }
@@ -272,23 +297,32 @@ static void batch_rows(const struct tcq_product *p, const struct reduce_span *sp
 static void reduce_run(const struct tcq_product *p, struct tcq_range rows, struct tcq_range blocks)
 {
     const struct tcq_geometry *g = &p->tensor->geometry;
-    (void)blocks; /* always all of them */
-    struct reduce_span span = {
+    const reduce_fn accumulate = reduce_find(g, p->m);
+    const size_t block_nbytes = tcq_geometry_block_words(g) * 4;
+    _Alignas(64) float state[GROUP_ROWS * TCQ_SMALL_M_MAX * STEP];
+    struct reduce_work work = {
         .decoder = decoder_make(g->k, g->L),
-        .rows = (const uint8_t *)(p->tensor->words + tcq_geometry_block_offset(g, rows.begin, 0)),
+        .g = g,
         .row_nbytes = tcq_geometry_row_words(g) * 4,
-        .block_nbytes = tcq_geometry_block_words(g) * 4,
-        .cols = g->cols,
-        .T = g->T,
+        .m = p->m,
+        .state = state,
     };
-    fused_fn fused = fused_find(g, p->m);
-    if (fused) {
-        fused(p, &span, rows);
-        return;
-    }
-    for (uint64_t row = rows.begin; row < rows.end; row += BATCH_ROWS) {
-        unsigned count = rows.end - row < BATCH_ROWS ? (unsigned)(rows.end - row) : BATCH_ROWS;
-        batch_rows(p, &span, row, count);
-        span.rows += BATCH_ROWS * span.row_nbytes;
+    const size_t next_rows = GROUP_ROWS * work.row_nbytes;
+    (void)blocks; /* always all of them */
+    for (uint64_t row = rows.begin; row < rows.end; row += GROUP_ROWS) {
+        const uint8_t *words =
+            (const uint8_t *)(p->tensor->words + tcq_geometry_block_offset(g, row, 0));
+        work.rows = rows.end - row < GROUP_ROWS ? (unsigned)(rows.end - row) : GROUP_ROWS;
+        memset(state, 0, sizeof(float) * GROUP_ROWS * p->m * STEP);
+        for (uint64_t col = 0; col < g->cols; col += DEPTH) {
+            uint64_t left = g->cols - col;
+            size_t at = col / g->T * block_nbytes;
+            work.words = words + at;
+            work.blocks = (unsigned)((left < DEPTH ? left : DEPTH) / g->T);
+            work.ahead_nbytes = left > DEPTH ? DEPTH / g->T * block_nbytes : next_rows - at;
+            work.x = (const float *)p->x + col * p->m;
+            accumulate(&work);
+        }
+        finish_rows(p, state, row, work.rows);
     }
 }

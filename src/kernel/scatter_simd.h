@@ -7,15 +7,28 @@
  * Order: every output is one chain of fma from +0 over the rows of the range, in
  * ascending order; x carries the row's scale/d.
  *
- * Prepared x: [m][in] float32.
+ * Up to FUSED_M vectors a weight goes from its bits to the sums in registers, which
+ * see a run of rows between load and store; with more, a run's rows are decoded to a
+ * tile of float32 y in L1, half a block at a time, and multiplied from there.
+ *
+ * Prepared x: [in][m] float32.
+ *
+ * A file also says what its registers allow:
+ *     FUSED_M           most vectors that go without a tile of y
+ *     FUSED_EACH(X, k)  X(k, 1) X(k, 2) ... X(k, FUSED_M)
+ *     FUSED_STEPS(m)    steps at once then
+ *     AHEAD(m)          1: decode one row ahead of the products
+ *     TILE_M, TILE_V    vectors and steps' parts of a tile's products
  */
 #include "kernel/columns.h"
 #include "kernel/exact.h"
 #include "kernel/kernel.h"
 
 enum {
-    FUSED_M = 4,
-    RUN_ROWS = 16 /* rows that accumulators see between load and store */
+    RUN_ROWS = 32, /* that sums see between load and store */
+    Y_STEPS = 8,   /* decoded at once: 16 KiB of y stay in L1 while x and sums pass */
+    FUSED_STEPS_MAX = 16,
+    VEC = STEP / PARTS
 };
 
 static size_t scatter_prepared_nbytes(const struct tcq_geometry *g, uint32_t m)
@@ -26,11 +39,10 @@ static size_t scatter_prepared_nbytes(const struct tcq_geometry *g, uint32_t m)
 static void scatter_prepare(void *dst, const struct tcq_tensor *tensor, uint32_t m, const float *x,
                             size_t x_stride, struct tcq_range in)
 {
-    size_t length = (size_t)tensor->geometry.rows;
     for (uint64_t r = in.begin; r < in.end; r++) {
         float factor = tcq_exact_factor(tensor, r);
         for (uint32_t i = 0; i < m; i++)
-            ((float *)dst)[i * length + r] = x[i * x_stride + r] * factor;
+            ((float *)dst)[r * m + i] = x[i * x_stride + r] * factor;
     }
 }
 
@@ -39,16 +51,18 @@ static void scatter_prepare(void *dst, const struct tcq_tensor *tensor, uint32_t
 static void scatter_prepare_int8(void *dst, const struct tcq_tensor *tensor, uint32_t m,
                                  const float *x, size_t x_stride, struct tcq_range in)
 {
-    size_t length = (size_t)tensor->geometry.rows;
+    const uint64_t T = tensor->geometry.T;
     scatter_prepare(dst, tensor, m, x, x_stride, in);
     for (uint32_t i = 0; i < m; i++)
-        for (uint64_t r = in.begin; r < in.end; r += tensor->geometry.T) {
-            size_t count = in.end - r < tensor->geometry.T ? in.end - r : tensor->geometry.T;
-            float *group = (float *)dst + i * length + r;
+        for (uint64_t r = in.begin; r < in.end; r += T) {
+            size_t count = (size_t)(in.end - r < T ? in.end - r : T);
+            float *group = (float *)dst + r * m + i, values[TCQ_T_MAX];
             int8_t q[TCQ_T_MAX];
-            float step = tcq_quantize_int8(q, group, count);
             for (size_t j = 0; j < count; j++)
-                group[j] = (float)q[j] * step;
+                values[j] = group[j * m];
+            float step = tcq_quantize_int8(q, values, count);
+            for (size_t j = 0; j < count; j++)
+                group[j * m] = (float)q[j] * step;
         }
 }
 #endif
@@ -57,45 +71,74 @@ static void scatter_prepare_int8(void *dst, const struct tcq_tensor *tensor, uin
 struct scatter_work {
     struct decoder decoder;
     const uint8_t *block; /* in the first of the rows */
-    size_t row_nbytes, block_nbytes;
+    size_t row_nbytes;
     unsigned rows, steps;
-    const float *x; /* of the first row and vector */
-    size_t x_stride;
+    const float *x; /* of the first row, all m vectors */
+    uint32_t m;
     float *sums; /* in the order of the windows, vector i at sums + i * sums_stride */
     size_t sums_stride;
 };
 
+/* ---- few vectors: everything in registers ---------------------------------- */
+
+/* y of `count` steps of one row.  last: they are the block's last. */
+TCQ_INLINE void decode_few(unsigned k, unsigned count, bool last, v16 y[FUSED_STEPS_MAX],
+                           const struct scatter_work *work, const uint8_t *block, unsigned first)
+{
+    TCQ_UNROLL
+    for (unsigned s = 0; s < count; s++)
+        y[s] = decode_step(k, false, &work->decoder, block, first + s, work->steps,
+                           last && s + wrapped_steps(k) >= count);
+}
+
+TCQ_INLINE void multiply_few(unsigned M, unsigned count, v16 acc[FUSED_M][FUSED_STEPS_MAX],
+                             const v16 y[FUSED_STEPS_MAX], const float *x)
+{
+    TCQ_UNROLL
+    for (unsigned i = 0; i < M; i++) {
+        vec xi = vec_keep(vec_set1(x[i]));
+        TCQ_UNROLL
+        for (unsigned s = 0; s < count; s++)
+            acc[i][s] = v16_scale_add(acc[i][s], y[s], xi);
+    }
+}
+
 /* sums of M vectors over `count` steps from `first` on, which stay in registers
- * for all rows.  last: they are the block's last steps. */
+ * for all rows. */
 TCQ_INLINE void fused_tile(unsigned k, unsigned M, unsigned count, bool last,
                            const struct scatter_work *given, unsigned first)
 {
     const struct scatter_work work = *given;
-    v16 acc[FUSED_ACC];
+    v16 acc[FUSED_M][FUSED_STEPS_MAX], y[FUSED_STEPS_MAX], decoded[FUSED_STEPS_MAX];
     TCQ_UNROLL
     for (unsigned i = 0; i < M; i++)
         TCQ_UNROLL
     for (unsigned s = 0; s < count; s++)
-        acc[i * count + s] = v16_load(work.sums + i * work.sums_stride + (first + s) * STEP);
+        acc[i][s] = v16_load(work.sums + i * work.sums_stride + (first + s) * STEP);
     const uint8_t *block = work.block;
-    for (unsigned r = 0; r < work.rows; r++, block += work.row_nbytes) {
-        if (last) /* the same block of the next run of rows */
-            prefetch_block(block + RUN_ROWS * work.row_nbytes, work.block_nbytes);
+    const float *x = work.x;
+    if (AHEAD(M))
+        decode_few(k, count, last, y, &work, block, first);
+    for (unsigned r = AHEAD(M); r < work.rows; r++, x += M) {
+        /* where this tile ends in the next run of rows */
+        __builtin_prefetch(block + RUN_ROWS * work.row_nbytes + 2 * k * (first + count) - 1);
+        if (AHEAD(M))
+            block += work.row_nbytes;
+        decode_few(k, count, last, decoded, &work, block, first);
+        if (!AHEAD(M))
+            block += work.row_nbytes;
+        multiply_few(M, count, acc, AHEAD(M) ? y : decoded, x);
         TCQ_UNROLL
-        for (unsigned s = 0; s < count; s++) {
-            bool wrapped = last && s + wrapped_steps(k) >= count;
-            v16 y = decode_step(k, false, &work.decoder, block, first + s, work.steps, wrapped);
-            TCQ_UNROLL
-            for (unsigned i = 0; i < M; i++)
-                acc[i * count + s] =
-                    v16_fma(y, v16_set1(work.x[i * work.x_stride + r]), acc[i * count + s]);
-        }
+        for (unsigned s = 0; s < count; s++)
+            y[s] = decoded[s];
     }
+    if (AHEAD(M))
+        multiply_few(M, count, acc, y, x);
     TCQ_UNROLL
     for (unsigned i = 0; i < M; i++)
         TCQ_UNROLL
     for (unsigned s = 0; s < count; s++)
-        v16_store(work.sums + i * work.sums_stride + (first + s) * STEP, acc[i * count + s]);
+        v16_store(work.sums + i * work.sums_stride + (first + s) * STEP, acc[i][s]);
 }
 
 /* A whole block, `count` steps at a time. */
@@ -104,7 +147,7 @@ TCQ_INLINE void fused_block(unsigned k, unsigned M, unsigned count, const struct
     unsigned first = 0;
     for (; first + count < work->steps; first += count)
         fused_tile(k, M, count, false, work, first);
-    fused_tile(k, M, count, true, work, first);
+    fused_tile(k, M, count, true, work, work->steps - count);
 }
 
 /* T = 256 in as few tiles as registers allow, shorter blocks in tiles of at most
@@ -117,22 +160,19 @@ TCQ_INLINE void fused_block(unsigned k, unsigned M, unsigned count, const struct
         else                                                                                       \
             fused_block(k, M, FUSED_STEPS(M) < 4 ? FUSED_STEPS(M) : 4, work);                      \
     }
-#define FUSED_K(k) FUSED(k, 1) FUSED(k, 2) FUSED(k, 3) FUSED(k, 4)
-FUSED_K(2)
-FUSED_K(3)
-FUSED_K(4)
+FUSED_EACH(FUSED, 2)
+FUSED_EACH(FUSED, 3)
+FUSED_EACH(FUSED, 4)
 
 typedef void (*fused_fn)(const struct scatter_work *);
 
 /* NULL: no such specialisation, the batch path serves. */
 static fused_fn fused_find(const struct tcq_geometry *g, uint32_t m)
 {
-#define ROW(k)                                                                                     \
-    {                                                                                              \
-        fused_block_k##k##_m1, fused_block_k##k##_m2, fused_block_k##k##_m3, fused_block_k##k##_m4 \
-    }
-    static const fused_fn table[3][FUSED_M] = {ROW(2), ROW(3), ROW(4)};
-#undef ROW
+#define NAME(k, M) fused_block_k##k##_m##M,
+    static const fused_fn table[3][FUSED_M] = {
+        {FUSED_EACH(NAME, 2)}, {FUSED_EACH(NAME, 3)}, {FUSED_EACH(NAME, 4)}};
+#undef NAME
     if (m > FUSED_M || g->k < 2 || g->k > 4 || g->L == 16)
         return NULL;
     return table[g->k - 2][m - 1];
@@ -140,61 +180,68 @@ static fused_fn fused_find(const struct tcq_geometry *g, uint32_t m)
 
 /* ---- more vectors: decode a tile, then multiply it ------------------------- */
 
-/* sums += y[r][.] * x[i][r] for V steps and M vectors over the rows of y. */
-TCQ_INLINE void multiply_tile(unsigned V, unsigned M, const struct scatter_work *work,
-                              const float *y, float *sums, const float *x)
+/* sums[i][.] += y[r][.] * x[r][i] for M vectors and TILE_V parts of steps, over the
+ * rows of y. */
+TCQ_INLINE void multiply_tile(unsigned M, const struct scatter_work *work, const float *y,
+                              float *sums, const float *x)
 {
-    v16 acc[TILE_M][TILE_V];
+    vec acc[TILE_M][TILE_V];
     TCQ_UNROLL
     for (size_t i = 0; i < M; i++)
         TCQ_UNROLL
-    for (size_t v = 0; v < V; v++)
-        acc[i][v] = v16_load(sums + i * work->sums_stride + v * STEP);
-    for (size_t r = 0; r < work->rows; r++) {
-        v16 yv[TILE_V];
+    for (size_t v = 0; v < TILE_V; v++)
+        acc[i][v] = vec_load(sums + i * work->sums_stride + v * VEC);
+    for (size_t r = 0; r < work->rows; r++, x += work->m) {
+        vec yv[TILE_V];
         TCQ_UNROLL
-        for (size_t v = 0; v < V; v++)
-            yv[v] = v16_load(y + r * TCQ_T_MAX + v * STEP);
+        for (size_t v = 0; v < TILE_V; v++)
+            yv[v] = vec_load(y + r * Y_STEPS * STEP + v * VEC);
         TCQ_UNROLL
         for (size_t i = 0; i < M; i++) {
-            v16 xi = v16_set1(x[i * work->x_stride + r]);
+            vec xi = vec_keep(vec_set1(x[i]));
             TCQ_UNROLL
-            for (size_t v = 0; v < V; v++)
-                acc[i][v] = v16_fma(yv[v], xi, acc[i][v]);
+            for (size_t v = 0; v < TILE_V; v++)
+                acc[i][v] = vec_fma(yv[v], xi, acc[i][v]);
         }
     }
     TCQ_UNROLL
     for (size_t i = 0; i < M; i++)
         TCQ_UNROLL
-    for (size_t v = 0; v < V; v++)
-        v16_store(sums + i * work->sums_stride + v * STEP, acc[i][v]);
+    for (size_t v = 0; v < TILE_V; v++)
+        vec_store(sums + i * work->sums_stride + v * VEC, acc[i][v]);
 }
 
-static void batch_block(const struct tcq_geometry *g, const struct scatter_work *work, uint32_t m)
+/* The same for all m vectors. */
+static void multiply_columns(const struct scatter_work *work, const float *y, float *sums)
 {
-    _Alignas(64) float y[RUN_ROWS * TCQ_T_MAX];
+    const uint32_t m = work->m;
+    uint32_t i = 0;
+    for (; i + TILE_M <= m; i += TILE_M)
+        multiply_tile(TILE_M, work, y, sums + i * work->sums_stride, work->x + i);
+    sums += i * work->sums_stride;
+    if (TILE_M > 3 && m - i == 3)
+        multiply_tile(3, work, y, sums, work->x + i);
+    else if (TILE_M > 2 && m - i == 2)
+        multiply_tile(2, work, y, sums, work->x + i);
+    else if (m - i == 1)
+        multiply_tile(1, work, y, sums, work->x + i);
+}
+
+static void batch_block(const struct tcq_geometry *g, const struct scatter_work *work)
+{
+    _Alignas(64) float y[RUN_ROWS * Y_STEPS * STEP];
     struct block_run run = {
         .block = work->block,
         .stride_nbytes = work->row_nbytes,
-        .count = work->rows,
+        .blocks = work->rows,
         .steps = work->steps,
+        .count = work->steps < Y_STEPS ? work->steps : Y_STEPS,
         .ahead_nbytes = RUN_ROWS * work->row_nbytes,
     };
-    decode_blocks(y, TCQ_T_MAX, g, &work->decoder, &run);
-    for (unsigned step = 0; step < work->steps; step += TILE_V) {
-        float *sums = work->sums + step * STEP;
-        uint32_t i = 0;
-        for (; i + TILE_M <= m; i += TILE_M)
-            multiply_tile(TILE_V, TILE_M, work, y + step * STEP, sums + i * work->sums_stride,
-                          work->x + i * work->x_stride);
-        sums += i * work->sums_stride;
-        const float *x = work->x + i * work->x_stride;
-        if (TILE_M > 3 && m - i == 3)
-            multiply_tile(TILE_V, 3, work, y + step * STEP, sums, x);
-        else if (TILE_M > 2 && m - i == 2)
-            multiply_tile(TILE_V, 2, work, y + step * STEP, sums, x);
-        else if (m - i == 1)
-            multiply_tile(TILE_V, 1, work, y + step * STEP, sums, x);
+    for (; run.first < run.steps; run.first += run.count) {
+        decode_blocks(y, Y_STEPS * STEP, g, &work->decoder, &run);
+        for (unsigned at = 0; at < run.count * STEP; at += TILE_V * VEC)
+            multiply_columns(work, y + at, work->sums + run.first * STEP + at);
     }
 }
 
@@ -206,10 +253,9 @@ static struct scatter_work work_make(const struct tcq_product *p, uint64_t row, 
         .decoder = decoder_make(g->k, g->L),
         .block = (const uint8_t *)(p->tensor->words + at),
         .row_nbytes = row_distance_nbytes(g),
-        .block_nbytes = tcq_geometry_block_words(g) * 4,
         .steps = g->T / STEP,
-        .x = (const float *)p->x + row,
-        .x_stride = (size_t)g->rows,
+        .x = (const float *)p->x + row * p->m,
+        .m = p->m,
     };
 }
 
@@ -231,7 +277,7 @@ static void scatter_few(const struct tcq_product *p, struct tcq_range rows, stru
     work.sums_stride = p->y_stride;
     for (uint64_t row = rows.begin; row < rows.end; row += RUN_ROWS) {
         work.rows = rows_left(rows, row);
-        work.x = (const float *)p->x + row;
+        work.x = (const float *)p->x + row * p->m;
         for (uint64_t block = blocks.begin; block < blocks.end; block++) {
             work.block =
                 (const uint8_t *)(p->tensor->words + tcq_geometry_block_offset(g, row, block));
@@ -259,9 +305,9 @@ static void scatter_many(const struct tcq_product *p, struct tcq_range rows,
         memset(sums, 0, p->m * TCQ_T_MAX * sizeof(float));
         for (uint64_t row = rows.begin; row < rows.end; row += RUN_ROWS) {
             work.rows = rows_left(rows, row);
-            batch_block(g, &work, p->m);
+            batch_block(g, &work);
             work.block += RUN_ROWS * work.row_nbytes;
-            work.x += RUN_ROWS;
+            work.x += RUN_ROWS * p->m;
         }
         for (uint32_t i = 0; i < p->m; i++)
             put_columns(p->y + i * p->y_stride + block * g->T, sums + i * TCQ_T_MAX, g);

@@ -12,10 +12,8 @@
 #include "code/code.h"
 #include "kernel/lanes.h"
 
-/* Sixteen lanes. */
-typedef struct {
-    float32x4_t part[4];
-} v16;
+typedef float32x4_t vec; /* a part of sixteen lanes */
+enum { PARTS = 4 };
 
 struct decoder {
     uint8x16_t bytes[4]; /* of tbl: the four bytes in which a lane's window begins */
@@ -46,13 +44,18 @@ TCQ_INLINE struct decoder decoder_make(unsigned k, unsigned L)
 TCQ_INLINE uint8x16_t half_source(unsigned k, const uint8_t *block, unsigned step, unsigned steps,
                                   unsigned half, bool wrapped)
 {
-    unsigned nbytes = 2 * k * steps, at = 2 * k * step + (k > 3 ? k * half : 0);
-    uint64_t q = wrapped && at + 8 > nbytes ? wrapped64(block, nbytes, at) : load64(block + at);
+    const unsigned skip = k > 3 ? k * half : 0;
+    const unsigned left = 2 * k * (steps - step) - skip; /* a constant where wrapped is set */
+    const uint8_t *p = block + 2 * k * step + skip;
+    uint64_t q = wrapped && left < 8 ? wrapped64(block, p, left) : load64(p);
     return vreinterpretq_u8_u64(vdupq_n_u64(q));
 }
 
-TCQ_INLINE float32x4_t decode_part(const struct decoder *d, unsigned part, uint8x16_t source)
+TCQ_INLINE vec decode_part(unsigned k, bool L16, const struct decoder *d, unsigned part,
+                           const uint8_t *block, unsigned step, unsigned steps, bool wrapped)
 {
+    (void)L16; /* no difference here */
+    uint8x16_t source = half_source(k, block, step, steps, part / 2, wrapped);
     uint32x4_t u = vreinterpretq_u32_u8(vqtbl1q_u8(source, d->bytes[part]));
     uint32x4_t window = vandq_u32(vshlq_u32(u, d->shift[part]), d->mask);
     uint32x4_t z =
@@ -62,63 +65,52 @@ TCQ_INLINE float32x4_t decode_part(const struct decoder *d, unsigned part, uint8
     return vcvtq_f32_s32(y);
 }
 
-TCQ_INLINE v16 decode_step(unsigned k, bool L16, const struct decoder *d, const uint8_t *block,
-                           unsigned step, unsigned steps, bool wrapped)
+TCQ_INLINE vec vec_set1(float a)
 {
-    (void)L16; /* no difference here */
-    v16 y;
-    TCQ_UNROLL
-    for (unsigned part = 0; part < 4; part++)
-        y.part[part] = decode_part(d, part, half_source(k, block, step, steps, part / 2, wrapped));
-    return y;
+    return vdupq_n_f32(a);
 }
 
-TCQ_INLINE v16 v16_set1(float a)
+TCQ_INLINE vec vec_load(const float *p)
 {
-    float32x4_t q = vdupq_n_f32(a);
-    return (v16){{q, q, q, q}};
+    return vld1q_f32(p);
 }
 
-TCQ_INLINE v16 v16_zero(void)
+/* a in a register for all its uses: gcc loads it again for each. */
+TCQ_INLINE vec vec_keep(vec a)
 {
-    return v16_set1(0.0f);
-}
-
-TCQ_INLINE v16 v16_load(const float *p)
-{
-    return (v16){{vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)}};
-}
-
-TCQ_INLINE void v16_store(float *p, v16 a)
-{
-    TCQ_UNROLL
-    for (unsigned part = 0; part < 4; part++)
-        vst1q_f32(p + 4 * part, a.part[part]);
-}
-
-TCQ_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
-{
-    TCQ_UNROLL
-    for (unsigned part = 0; part < 4; part++)
-        c.part[part] = vfmaq_f32(c.part[part], a.part[part], b.part[part]);
-    return c;
-}
-
-TCQ_INLINE v16 v16_mul(v16 a, v16 b)
-{
-    TCQ_UNROLL
-    for (unsigned part = 0; part < 4; part++)
-        a.part[part] = vmulq_f32(a.part[part], b.part[part]);
+    __asm__("" : "+w"(a));
     return a;
 }
 
-/* Lanes added by halves: 8, 4, 2, 1. */
-TCQ_INLINE float v16_sum(v16 v)
+TCQ_INLINE void vec_store(float *p, vec a)
 {
-    float32x4_t a = vaddq_f32(vaddq_f32(v.part[0], v.part[2]), vaddq_f32(v.part[1], v.part[3]));
+    vst1q_f32(p, a);
+}
+
+TCQ_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+TCQ_INLINE vec vec_mul(vec a, vec b)
+{
+    return vmulq_f32(a, b);
+}
+
+TCQ_INLINE vec vec_load_bf16(const uint16_t *p)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+
+/* Lanes added by halves: 8, 4, 2, 1. */
+TCQ_INLINE float parts_sum(const vec part[PARTS])
+{
+    float32x4_t a = vaddq_f32(vaddq_f32(part[0], part[2]), vaddq_f32(part[1], part[3]));
     float32x2_t b = vadd_f32(vget_low_f32(a), vget_high_f32(a));
     return vget_lane_f32(b, 0) + vget_lane_f32(b, 1);
 }
+
+#include "kernel/narrow.h"
 
 TCQ_INLINE v16 v16_reverse(v16 a)
 {
@@ -129,15 +121,6 @@ TCQ_INLINE v16 v16_reverse(v16 a)
         b.part[part] = vextq_f32(pairs, pairs, 2);
     }
     return b;
-}
-
-TCQ_INLINE v16 v16_load_bf16(const uint16_t *p)
-{
-    v16 a;
-    TCQ_UNROLL
-    for (unsigned part = 0; part < 4; part++)
-        a.part[part] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * part), 16));
-    return a;
 }
 
 /* Finite numbers, to nearest even. */
@@ -151,7 +134,5 @@ TCQ_INLINE void v16_store_bf16(uint16_t *p, v16 a)
         vst1_u16(p + 4 * part, vshrn_n_u32(u, 16));
     }
 }
-
-#include "kernel/narrow.h"
 
 #endif

@@ -7,8 +7,10 @@
 #include "kernel/decode_simd.h"
 
 #define INT8_AS_FLOAT
+#define FUSED_EACH(X, k) X(k, 1) X(k, 2) X(k, 3) X(k, 4)
 #define FUSED_STEPS(m) ((m) == 1 ? 4 : (m) == 2 ? 2 : 1)
-enum { FUSED_ACC = 4, TILE_V = 2, TILE_M = 2 };
+#define AHEAD(m) 0
+enum { FUSED_M = 4, TILE_M = 4, TILE_V = 4 };
 #include "kernel/scatter_simd.h"
 
 const struct tcq_small_kernel tcq_scatter_neon = {"scatter_neon", scatter_prepared_nbytes,

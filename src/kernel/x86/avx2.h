@@ -13,10 +13,8 @@
 #include "code/code.h"
 #include "kernel/lanes.h"
 
-/* Sixteen lanes. */
-typedef struct {
-    __m256 half[2];
-} v16;
+typedef __m256 vec; /* a part of sixteen lanes */
+enum { PARTS = 2 };
 
 struct decoder {
     __m256i bytes[2]; /* of vpshufb: the four bytes in which a lane's window begins */
@@ -47,9 +45,12 @@ TCQ_INLINE struct decoder decoder_make(unsigned k, unsigned L)
 TCQ_INLINE __m256i half_source(unsigned k, const uint8_t *block, unsigned step, unsigned steps,
                                unsigned half, bool wrapped)
 {
-    unsigned nbytes = 2 * k * steps, at = 2 * k * step + (k > 3 ? k * half : 0);
-    uint64_t q = wrapped && at + 8 > nbytes ? wrapped64(block, nbytes, at) : load64(block + at);
-    return _mm256_set1_epi64x((long long)q);
+    const unsigned skip = k > 3 ? k * half : 0;
+    const unsigned left = 2 * k * (steps - step) - skip; /* a constant where wrapped is set */
+    const uint8_t *p = block + 2 * k * step + skip;
+    if (wrapped && left < 8)
+        return _mm256_set1_epi64x((long long)wrapped64(block, p, left));
+    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const void *)p));
 }
 
 /*
@@ -57,8 +58,11 @@ TCQ_INLINE __m256i half_source(unsigned k, const uint8_t *block, unsigned step, 
  * 2^23, so that subtracting 2^23 + 510 leaves y: cheaper where only two of three
  * ports convert, but all of them do logic.
  */
-TCQ_INLINE __m256 decode_half(const struct decoder *d, unsigned half, __m256i source)
+TCQ_INLINE vec decode_part(unsigned k, bool L16, const struct decoder *d, unsigned half,
+                           const uint8_t *block, unsigned step, unsigned steps, bool wrapped)
 {
+    (void)L16; /* no difference here */
+    __m256i source = half_source(k, block, step, steps, half, wrapped);
     __m256i u = _mm256_srlv_epi32(_mm256_shuffle_epi8(source, d->bytes[half]), d->shift[half]);
     __m256i product =
         _mm256_mullo_epi32(_mm256_and_si256(u, d->mask), _mm256_set1_epi32(TCQ_CODE_MULTIPLIER));
@@ -69,74 +73,60 @@ TCQ_INLINE __m256 decode_half(const struct decoder *d, unsigned half, __m256i so
     return _mm256_sub_ps(above, _mm256_set1_ps(8388608.0f + TCQ_CODE_OFFSET));
 }
 
-TCQ_INLINE v16 decode_step(unsigned k, bool L16, const struct decoder *d, const uint8_t *block,
-                           unsigned step, unsigned steps, bool wrapped)
+TCQ_INLINE vec vec_set1(float a)
 {
-    (void)L16; /* no difference here */
-    v16 y;
-    TCQ_UNROLL
-    for (unsigned half = 0; half < 2; half++)
-        y.half[half] = decode_half(d, half, half_source(k, block, step, steps, half, wrapped));
-    return y;
+    return _mm256_set1_ps(a);
 }
 
-TCQ_INLINE v16 v16_set1(float a)
+TCQ_INLINE vec vec_load(const float *p)
 {
-    return (v16){{_mm256_set1_ps(a), _mm256_set1_ps(a)}};
+    return _mm256_loadu_ps(p);
 }
 
-TCQ_INLINE v16 v16_zero(void)
+/* a in a register for all its uses: gcc loads it again for each. */
+TCQ_INLINE vec vec_keep(vec a)
 {
-    return v16_set1(0.0f);
+    __asm__("" : "+x"(a));
+    return a;
 }
 
-TCQ_INLINE v16 v16_load(const float *p)
+TCQ_INLINE void vec_store(float *p, vec a)
 {
-    return (v16){{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
+    _mm256_storeu_ps(p, a);
 }
 
-TCQ_INLINE void v16_store(float *p, v16 a)
+TCQ_INLINE vec vec_fma(vec a, vec b, vec c)
 {
-    _mm256_storeu_ps(p, a.half[0]);
-    _mm256_storeu_ps(p + 8, a.half[1]);
+    return _mm256_fmadd_ps(a, b, c);
 }
 
-TCQ_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+TCQ_INLINE vec vec_mul(vec a, vec b)
 {
-    return (v16){{_mm256_fmadd_ps(a.half[0], b.half[0], c.half[0]),
-                  _mm256_fmadd_ps(a.half[1], b.half[1], c.half[1])}};
+    return _mm256_mul_ps(a, b);
 }
 
-TCQ_INLINE v16 v16_mul(v16 a, v16 b)
+TCQ_INLINE vec vec_load_bf16(const uint16_t *p)
 {
-    return (v16){{_mm256_mul_ps(a.half[0], b.half[0]), _mm256_mul_ps(a.half[1], b.half[1])}};
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
 /* Lanes added by halves: 8, 4, 2, 1. */
-TCQ_INLINE float v16_sum(v16 v)
+TCQ_INLINE float parts_sum(const vec part[PARTS])
 {
-    __m256 a = _mm256_add_ps(v.half[0], v.half[1]);
+    __m256 a = _mm256_add_ps(part[0], part[1]);
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
+#include "kernel/narrow.h"
+
 TCQ_INLINE v16 v16_reverse(v16 a)
 {
     __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
     return (v16){
-        {_mm256_permutevar8x32_ps(a.half[1], order), _mm256_permutevar8x32_ps(a.half[0], order)}};
-}
-
-TCQ_INLINE v16 v16_load_bf16(const uint16_t *p)
-{
-    v16 a;
-    TCQ_UNROLL
-    for (unsigned half = 0; half < 2; half++) {
-        __m128i bits = _mm_loadu_si128((const void *)(p + 8 * half));
-        a.half[half] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-    }
-    return a;
+        {_mm256_permutevar8x32_ps(a.part[1], order), _mm256_permutevar8x32_ps(a.part[0], order)}};
 }
 
 /* Finite numbers, to nearest even. */
@@ -145,7 +135,7 @@ TCQ_INLINE void v16_store_bf16(uint16_t *p, v16 a)
     __m256i u[2];
     TCQ_UNROLL
     for (unsigned half = 0; half < 2; half++) {
-        u[half] = _mm256_castps_si256(a.half[half]);
+        u[half] = _mm256_castps_si256(a.part[half]);
         __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u[half], 16), _mm256_set1_epi32(1));
         odd = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
         u[half] = _mm256_srli_epi32(_mm256_add_epi32(u[half], odd), 16);
@@ -153,7 +143,5 @@ TCQ_INLINE void v16_store_bf16(uint16_t *p, v16 a)
     __m256i packed = _mm256_packus_epi32(u[0], u[1]); /* quarters 0 2 1 3 */
     _mm256_storeu_si256((void *)p, _mm256_permute4x64_epi64(packed, 0xd8));
 }
-
-#include "kernel/narrow.h"
 
 #endif

@@ -57,16 +57,17 @@ TCQ_INLINE __m512i step_source(unsigned k, const uint8_t *block, unsigned step)
 /* The same for a step whose windows wrap round the block's end. */
 TCQ_INLINE __m512i wrapped_source(unsigned k, const uint8_t *block, unsigned step, unsigned steps)
 {
-    unsigned nbytes = 2 * k * steps, at = 2 * k * step;
+    const unsigned left = 2 * k * (steps - step); /* bytes: a constant to the compiler */
+    const uint8_t *p = block + 2 * k * step;
     if (k <= 3)
-        return _mm512_set1_epi64((long long)wrapped64(block, nbytes, at));
+        return _mm512_set1_epi64((long long)wrapped64(block, p, left));
     if (paired_steps(k)) {
-        __m128i last = _mm_loadu_si128((const void *)(block + nbytes - 16));
+        __m128i last = _mm_loadu_si128((const void *)(p + left - 16));
         __m128i first = _mm_loadu_si128((const void *)block);
         return _mm512_broadcast_i32x4(_mm_alignr_epi8(first, last, 4));
     }
-    return _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)load64(block + at)), 0xf0,
-                                  (long long)wrapped64(block, nbytes, at + k));
+    return _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)load64(p)), 0xf0,
+                                  (long long)wrapped64(block, p + k, left - k));
 }
 
 /* The hash z of each window; its four bytes sum to y + 510.  L16: L is 16, whose
@@ -113,35 +114,45 @@ TCQ_INLINE __m512i add_dot_bytes(__m512i sum, __m512i a, __m512i b)
     return sum;
 }
 
-/* Sixteen float32. */
-typedef __m512 v16;
+/* Sixteen float32: one register holds them all. */
+typedef __m512 vec, v16;
+enum { PARTS = 1 };
+#define v16_load vec_load
+#define v16_keep vec_keep
+#define v16_store vec_store
+#define v16_set1 vec_set1
+#define v16_fma vec_fma
+#define v16_mul vec_mul
+#define v16_scale_add(sum, a, b) vec_fma(a, b, sum)
 
-TCQ_INLINE v16 v16_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-
-TCQ_INLINE v16 v16_load(const float *p)
+TCQ_INLINE vec vec_load(const float *p)
 {
     return _mm512_loadu_ps(p);
 }
 
-TCQ_INLINE void v16_store(float *p, v16 a)
+/* a in a register for all its uses: gcc loads it again for each. */
+TCQ_INLINE vec vec_keep(vec a)
+{
+    __asm__("" : "+v"(a));
+    return a;
+}
+
+TCQ_INLINE void vec_store(float *p, vec a)
 {
     _mm512_storeu_ps(p, a);
 }
 
-TCQ_INLINE v16 v16_set1(float a)
+TCQ_INLINE vec vec_set1(float a)
 {
     return _mm512_set1_ps(a);
 }
 
-TCQ_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+TCQ_INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
 
-TCQ_INLINE v16 v16_mul(v16 a, v16 b)
+TCQ_INLINE vec vec_mul(vec a, vec b)
 {
     return _mm512_mul_ps(a, b);
 }

@@ -39,7 +39,7 @@ TCQ_INLINE void decode_packed(unsigned k, bool L16, int16_t *y, const struct pai
     const struct decoder d = *decoder;
     const uint8_t *block = run->block;
     for (unsigned r = 0; r < run->rows; r++, block += run->row_nbytes, y += TCQ_T_MAX) {
-        prefetch_block(block + run->ahead_nbytes, 2 * k * run->steps);
+        prefetch_bytes(block + run->ahead_nbytes, 2 * k * run->steps);
         for (unsigned step = 0; step < run->steps; step += 2)
             _mm512_storeu_si512(
                 y + step * STEP,
@@ -60,8 +60,8 @@ TCQ_INLINE void decode_stacked(unsigned k, bool L16, int32_t *y, size_t y_stride
     for (unsigned r = 0; r < run->rows; r += 2, block += 2 * run->row_nbytes, y += y_stride) {
         const uint8_t *next = block + (r + 1 < run->rows ? run->row_nbytes : 0);
         if (first == 0) {
-            prefetch_block(block + run->ahead_nbytes, 2 * k * run->steps);
-            prefetch_block(next + run->ahead_nbytes, 2 * k * run->steps);
+            prefetch_bytes(block + run->ahead_nbytes, 2 * k * run->steps);
+            prefetch_bytes(next + run->ahead_nbytes, 2 * k * run->steps);
         }
         for (unsigned s = 0; s < count; s++) {
             __m512i low = y_step(k, L16, &d, block, first + s, run->steps);

@@ -146,7 +146,7 @@ TCQ_INLINE void single_tile(unsigned k, unsigned R, float *sums, const struct sp
         for (unsigned r = 0; r < R; r++) {
             even[r] = _mm512_loadu_si512(span.view.start + b * 2 * STEP);
             odd[r] = _mm512_loadu_si512(span.view.start + b * 2 * STEP + STEP);
-            prefetch_block(block + (R + r) * span.row_nbytes, 2 * k * steps);
+            prefetch_bytes(block + (R + r) * span.row_nbytes, 2 * k * steps);
         }
         for (unsigned step = 0; step < steps - 2; step += 2)
             single_steps(k, R, even, odd, &span, block, x, step, false);

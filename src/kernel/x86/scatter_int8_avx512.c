@@ -125,7 +125,7 @@ TCQ_INLINE void few_tile(unsigned k, unsigned M, unsigned count, bool last,
     const uint8_t *block = work.block;
     for (unsigned r = 0; r < work.rows; r++, block += work.row_nbytes) {
         if (first == 0)
-            prefetch_block(block + 16 * work.row_nbytes, 2 * k * work.steps);
+            prefetch_bytes(block + 16 * work.row_nbytes, 2 * k * work.steps);
         TCQ_UNROLL
         for (unsigned s = 0; s < count; s++) {
             bool wrapped = last && s + wrapped_steps(k) >= count;
