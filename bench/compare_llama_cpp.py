@@ -8,7 +8,8 @@
 agree compares twice: with the file as it is, where llama.cpp rounds activations to
 8 bits for its block types and tcq does not; and with the same weights written out
 in float32, where the two must agree.  speed runs all programs in turns, every run
-a process of its own: a prompt of 512 tokens, then 64 tokens after it.
+a process of its own: a prompt of 512 tokens, then 64 tokens after it.  llama.cpp
+runs the file and a copy whose layers are of its type Q4_0, which it is fastest with.
 
 Needs numpy, gguf and llama-cpp-python (`pip install llama-cpp-python` compiles
 llama.cpp for this machine), and a build of tcq with its tests (make).
@@ -105,8 +106,9 @@ class Llama:
 # Agreement
 # ---------------------------------------------------------------------------
 
-def write_float32(source, path):
-    """The same model with every tensor as float32."""
+def rewrite(source, path, matrices=None):
+    """The same model with every tensor as float32, or else the matrices of its
+    layers as another type and the rest as it is."""
     reader = gguf.GGUFReader(source)
     fields = reader.fields
     writer = gguf.GGUFWriter(path, fields["general.architecture"].contents())
@@ -117,8 +119,14 @@ def write_float32(source, path):
         kind, inner = field.types[0], field.types[1] if len(field.types) > 1 else None
         writer.add_key_value(name, field.contents(), kind, sub_type=inner)
     for tensor in reader.tensors:
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        writer.add_tensor(tensor.name, np.ascontiguousarray(values, dtype=np.float32))
+        if matrices and (len(tensor.shape) != 2 or not tensor.name.startswith("blk.")):
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+            continue
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        if matrices:
+            writer.add_tensor(tensor.name, gguf.quants.quantize(values, matrices), raw_dtype=matrices)
+        else:
+            writer.add_tensor(tensor.name, np.ascontiguousarray(values))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -204,7 +212,7 @@ def compare_greedy(bin_folder, model, llama, count):
 def agree(options):
     with tempfile.TemporaryDirectory(dir=options.work) as folder:  # 4 bytes a weight
         plain = os.path.join(folder, "float32.gguf")
-        write_float32(options.model, plain)
+        rewrite(options.model, plain)
         with open(options.text, encoding="utf-8") as file:
             text = file.read()
         for name, model in (("as it is", options.model), ("in float32", plain)):
@@ -268,9 +276,16 @@ def run_once(options, model, threads, prompt):
 
 
 def speed(options):
+    with tempfile.TemporaryDirectory(dir=options.work) as folder:
+        q4_0 = os.path.join(folder, "Q4_0.gguf")
+        rewrite(options.model, q4_0, gguf.GGMLQuantizationType.Q4_0)
+        models = [f"llama.cpp {path}" for path in (options.model, q4_0)]
+        models += [options.model] + [entry for path in options.packed for entry in (path, f"{path} --int8")]
+        print_speed(options, models)
+
+
+def print_speed(options, models):
     prompt = prompt_of(options)
-    models = [f"llama.cpp {options.model}"] + [f"llama.cpp {path}" for path in options.also]
-    models += [options.model] + [entry for path in options.packed for entry in (path, f"{path} --int8")]
     print(f"prompt: {len(tcq_tokens(options.bin, options.model, prompt))} tokens, then {DECODE} one by one; "
           f"best of {options.rounds} runs (and their median), tokens a second")
     print("| | prefill, 1 thread | 2 threads | decode, 1 thread | 2 threads |\n|---|---|---|---|---|")
@@ -292,7 +307,6 @@ def main():
     parser.add_argument("mode", choices=["agree", "speed", "worker"])
     parser.add_argument("model", help="a GGUF file")
     parser.add_argument("packed", nargs="*", help="folders that tcq quantize made of it")
-    parser.add_argument("--also", action="append", default=[], help="speed: another GGUF file for llama.cpp")
     parser.add_argument("--text", default="/usr/share/common-licenses/GPL-3")
     parser.add_argument("--tokens", type=int, default=1024, help="agree: of the text (1024)")
     parser.add_argument("--rounds", type=int, default=3, help="speed: runs of each (3)")
