@@ -12,8 +12,8 @@
  * Sixteen rows go together, DEPTH inputs at a time; the lanes of their sums lie in
  * memory between.  Up to FUSED_M vectors a weight goes from its bits to the sums in
  * registers; with more, rows are decoded to a tile of float32 y in L1 and multiplied
- * from there.  Stores cost as much as arithmetic (docs/kernels.md), so sums stay in
- * registers over all of DEPTH.
+ * from there.  Either way sums stay in registers over all of DEPTH, since moving
+ * them to memory and back costs a tenth when done twice as often (docs/kernels.md).
  *
  * Prepared x: [in / 256][m][256] float32, each block in the order of its windows.
  */
