@@ -19,7 +19,16 @@ python=python3
 [ -x build/venv/bin/python3 ] && python=build/venv/bin/python3
 
 say() { printf '\n== %s\n' "$*"; }
-show() { printf '$ %s\n' "$*"; "$@"; }
+# The command as one would type it, then what it does.
+show() {
+    local line='$' word
+    for word; do
+        case $word in *[!A-Za-z0-9_./=-]*) word="'$word'" ;; esac
+        line+=" $word"
+    done
+    printf '%s\n' "$line"
+    "$@"
+}
 whole() { [ -f "$wheel" ] && echo "$sha256  $wheel" | sha256sum --check --status; }
 
 fetch() {

@@ -151,8 +151,8 @@ void plan_print_growth(const struct plan *plan)
     printf("not packed, so larger than in the source: %s", first->tensor->name);
     if (count > 1)
         printf(" and %zu more", count - 1);
-    printf(", %s as %s, %s as 16 bits (--include '*' packs every matrix, --bits-for GLOB=K "
-           "with more bits)\n",
+    printf(", %s as %s, %s as 16 bits (--head-bits K packs the embedding and the head, "
+           "--include '*' every matrix)\n",
            cli_nbytes_text(before).s, first->tensor->type, cli_nbytes_text(after).s);
 }
 
