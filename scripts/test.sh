@@ -20,7 +20,7 @@ ctest --test-dir "$build" --output-on-failure "$@" | tee "$output" || rc=$?
     }
     /^[0-9]+\/[0-9]+ Test: /            { name = $3; reason = "not run" }
     /^not run: /                         { reason = substr($0, 10) }
-    /^(skipped|SKIPPED): /               { sub(/^[^:]*: /, ""); add(name, $0) }
+    /^([a-z_]+: )?(skipped|SKIPPED): /   { sub(/^.*(skipped|SKIPPED): /, ""); add(name, $0) }
     /^\[  SKIPPED \] [a-z_0-9]+$/        { add(name " (" $4 ")", reason) }
     /^OK \(skipped=[0-9]+\)$/            { add(name " (parts of it)", $2) }
     END { if (list) print "\nSkipped:" list }' "$log"
