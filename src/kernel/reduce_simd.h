@@ -18,8 +18,7 @@
  * Prepared x: [in / 256][m][256] float32, each block in the order of its windows.
  */
 #include "format/geometry.h"
-#include "kernel/exact.h"
-#include "kernel/kernel.h"
+#include "kernel/rows.h"
 
 /*
  * A file also says what its registers allow:
@@ -280,19 +279,6 @@ static reduce_fn reduce_find(const struct tcq_geometry *g, uint32_t m)
 }
 
 /* ---- the whole range ------------------------------------------------------- */
-
-/* y of the group's rows: the lanes of every sum added, times scale/d. */
-static void finish_rows(const struct tcq_product *p, const float *state, uint64_t row,
-                        unsigned rows)
-{
-    float factors[GROUP_ROWS] = {0}, sums[GROUP_ROWS];
-    for (unsigned r = 0; r < rows; r++)
-        factors[r] = tcq_exact_factor(p->tensor, row + r);
-    for (size_t i = 0; i < p->m; i++) {
-        v16_store(sums, v16_mul(v16_sum16(state + i * STEP, p->m * STEP), v16_load(factors)));
-        memcpy(p->y + i * p->y_stride + row, sums, rows * sizeof(float));
-    }
-}
 
 static void reduce_run(const struct tcq_product *p, struct tcq_range rows, struct tcq_range blocks)
 {

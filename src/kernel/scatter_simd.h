@@ -270,9 +270,7 @@ static void scatter_few(const struct tcq_product *p, struct tcq_range rows, stru
                         fused_fn fused)
 {
     const struct tcq_geometry *g = &p->tensor->geometry;
-    for (uint32_t i = 0; i < p->m; i++)
-        memset(p->y + i * p->y_stride + blocks.begin * g->T, 0,
-               (blocks.end - blocks.begin) * g->T * sizeof(float));
+    begin_columns(p, blocks);
     struct scatter_work work = work_make(p, rows.begin, blocks.begin);
     work.sums_stride = p->y_stride;
     for (uint64_t row = rows.begin; row < rows.end; row += RUN_ROWS) {
@@ -285,11 +283,7 @@ static void scatter_few(const struct tcq_product *p, struct tcq_range rows, stru
             fused(&work);
         }
     }
-    for (uint32_t i = 0; i < p->m; i++)
-        for (uint64_t block = blocks.begin; block < blocks.end; block++) {
-            float *y = p->y + i * p->y_stride + block * g->T;
-            put_columns(y, y, g);
-        }
+    finish_columns(p, blocks);
 }
 
 /* Many vectors: one block at a time, all rows, its sums in L1. */

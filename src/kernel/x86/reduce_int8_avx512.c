@@ -13,12 +13,11 @@
  */
 #include "kernel/x86/avx512_pairs.h"
 
-#include "kernel/exact.h"
-#include "kernel/kernel.h"
+#include "kernel/rows.h"
 
 enum {
     ROWS = 4, /* at once, one vector */
-    BATCH_ROWS = 16,
+    BATCH_ROWS = STEP,
     TILE = 4 /* rows and vectors in registers */
 };
 
@@ -250,13 +249,7 @@ static void batch_rows(const struct tcq_product *p, const struct span *span, uin
         decode(span->g->L == 16, y, &run, &span->decoder);
         multiply_block(state, m, y, span->view.pairs + b * m * T, span->view.steps + b * m, T);
     }
-    float factors[BATCH_ROWS] = {0}, sums[BATCH_ROWS];
-    for (unsigned r = 0; r < rows; r++)
-        factors[r] = tcq_exact_factor(p->tensor, row + r);
-    for (size_t i = 0; i < m; i++) {
-        v16_store(sums, v16_mul(v16_sum16(state + i * STEP, m * STEP), v16_load(factors)));
-        memcpy(p->y + i * p->y_stride + row, sums, rows * sizeof(float));
-    }
+    finish_rows(p, state, row, rows);
 }
 
 static void run(const struct tcq_product *p, struct tcq_range rows, struct tcq_range blocks)

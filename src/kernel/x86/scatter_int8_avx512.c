@@ -260,9 +260,7 @@ static void run(const struct tcq_product *p, struct tcq_range rows, struct tcq_r
         .x_stride = view.x_stride,
         .sums_stride = p->y_stride,
     };
-    for (uint32_t i = 0; i < p->m; i++)
-        memset(p->y + i * p->y_stride + blocks.begin * g->T, 0,
-               (blocks.end - blocks.begin) * g->T * sizeof(float));
+    begin_columns(p, blocks);
     for (uint64_t row = rows.begin; row < rows.end; row += g->T) {
         work.rows = rows.end - row < g->T ? (unsigned)(rows.end - row) : g->T;
         work.x = view.x + (few ? row : row / 2);
@@ -278,11 +276,7 @@ static void run(const struct tcq_product *p, struct tcq_range rows, struct tcq_r
                 batch_group(g, work, p->m);
         }
     }
-    for (uint32_t i = 0; i < p->m; i++)
-        for (uint64_t block = blocks.begin; block < blocks.end; block++) {
-            float *y = p->y + i * p->y_stride + block * g->T;
-            put_columns(y, y, g);
-        }
+    finish_columns(p, blocks);
 }
 
 const struct tcq_small_kernel tcq_scatter_int8_avx512 = {"scatter_int8_avx512", prepared_nbytes,
