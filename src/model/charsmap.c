@@ -17,6 +17,10 @@
 
 #define VALUE_BIT 0x80000000u
 
+/* What one string may become: Unicode's longest compatibility form has 33 bytes, and a
+ * hostile map shall not blow up a text. */
+enum { REPLACEMENT_NBYTES_MAX = 256 };
+
 struct tcq_charsmap {
     uint32_t *units;
     size_t unit_count;
@@ -102,11 +106,12 @@ enum tcq_status tcq_charsmap_apply(const struct tcq_charsmap *map, struct tcq_by
         bool whole = at + length == text->count || (text->data[at + length] & 0xc0) != 0x80;
         if (length && whole && value <= map->texts_nbytes) {
             const char *by = map->texts + value;
-            size_t by_nbytes = strlen(by);
-            if (!tcq_text_is_utf8(by, by_nbytes)) {
+            size_t by_nbytes = strnlen(by, REPLACEMENT_NBYTES_MAX + 1);
+            if (by_nbytes > REPLACEMENT_NBYTES_MAX || !tcq_text_is_utf8(by, by_nbytes)) {
                 tcq_bytes_free(&out);
                 return tcq_error_set(error, TCQ_ERROR_FORMAT,
-                                     "precompiled character map: text at %u is not UTF-8", value);
+                                     "precompiled character map: text at %u is not UTF-8 of at most "
+                                     "%d bytes", value, REPLACEMENT_NBYTES_MAX);
             }
             ok = tcq_bytes_append(&out, by, by_nbytes);
         } else {

@@ -241,6 +241,9 @@ static enum tcq_status check_messages(enum tcq_chat_form form,
     bool inst = form == TCQ_CHAT_LLAMA2 || form == TCQ_CHAT_MISTRAL;
     if (count == 0)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "chat: no messages");
+    for (size_t i = 0; i < count; i++)
+        if (!messages[i].role || !messages[i].content)
+            return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "chat: message %zu: a null pointer", i);
     size_t system = is_role(&messages[0], "system");
     for (size_t i = 0; i < count; i++) {
         bool user = is_role(&messages[i], "user"), assistant = is_role(&messages[i], "assistant");

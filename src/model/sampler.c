@@ -71,6 +71,11 @@ bool tcq_sampler_is_greedy(const struct tcq_sampler *sampler)
     return sampler->options.temperature <= 0;
 }
 
+uint32_t tcq_sampler_vocab(const struct tcq_sampler *sampler)
+{
+    return sampler->vocab;
+}
+
 /* splitmix64 (Steele, Lea, Flood 2014): every seed is as good as any other. */
 static double next_uniform(uint64_t *state)
 {
@@ -182,6 +187,8 @@ static size_t choose(struct tcq_sampler *s, const float *logits, float highest)
 enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logits, uint32_t *token,
                                  struct tcq_error *error)
 {
+    if (!sampler || !logits || !token)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "sampler: a null pointer");
     uint32_t best = 0;
     for (uint32_t id = 0; id < sampler->vocab; id++) {
         if (isnan(logits[id]))

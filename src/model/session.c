@@ -396,6 +396,8 @@ static enum tcq_status forward(struct tcq_session *session, const uint32_t *toke
 {
     if (!session || !tokens || (!logits && which != TCQ_LOGITS_NONE))
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "session: a null pointer");
+    if (which != TCQ_LOGITS_LAST && which != TCQ_LOGITS_ALL && which != TCQ_LOGITS_NONE)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "session: logits of kind %d", (int)which);
     enum tcq_status status = check_forward(session, tokens, count, error);
     uint32_t start = session->position;
     for (size_t done = 0; done < count && !status;) {
@@ -431,6 +433,11 @@ enum tcq_status tcq_session_next(struct tcq_session *session, struct tcq_sampler
 {
     if (!session || !sampler || !token)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "session: a null pointer");
+    uint32_t vocab = session->model->settings.vocab;
+    if (tcq_sampler_vocab(sampler) != vocab)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
+                             "session: a sampler for %u tokens, the model has %u",
+                             tcq_sampler_vocab(sampler), vocab);
     const struct tcq_model_device *device = session->model->device;
     bool there = device && tcq_sampler_is_greedy(sampler);
     enum tcq_status status =

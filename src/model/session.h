@@ -45,6 +45,8 @@ void tcq_session_angles(const struct tcq_model *model, uint32_t position, size_t
                         float *cosines, float *sines);
 /* The likeliest next token is all that these choices can give. */
 bool tcq_sampler_is_greedy(const struct tcq_sampler *sampler);
+/* The number of logits it chooses among. */
+uint32_t tcq_sampler_vocab(const struct tcq_sampler *sampler);
 /* For measurements: every linear layer once for m vectors, on the model's device. */
 enum tcq_status tcq_session_linear(struct tcq_session *session, size_t m, struct tcq_error *error);
 

@@ -81,6 +81,10 @@ static void set_score(struct tcq_bpe *bpe, uint32_t id, float score)
         bpe->longest = token->nbytes;
 }
 
+/* The search looks up every length at every character, so a long token would cost its square;
+ * SentencePiece's own are 16 characters long. */
+enum { PIECE_NBYTES_MAX = 256 };
+
 static enum tcq_status read_tokens(struct tcq_tokenizer *tokenizer, const struct tcq_gguf *gguf,
                                    struct tcq_error *error)
 {
@@ -99,6 +103,10 @@ static enum tcq_status read_tokens(struct tcq_tokenizer *tokenizer, const struct
             read_token(tokenizer, id, text, number_at(types, id, 1), error);
         if (status)
             return status;
+        if (tokenizer->bpe.unigram && text.nbytes > PIECE_NBYTES_MAX)
+            return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
+                                 "tokenizer.ggml.tokens: token %u has %llu bytes: at most %d", id,
+                                 (unsigned long long)text.nbytes, PIECE_NBYTES_MAX);
         if (tokenizer->bpe.sentencepiece)
             set_score(&tokenizer->bpe, id, (float)tcq_gguf_array_number(scores, id).as.f);
     }

@@ -2,6 +2,8 @@
 """run, eval, synth and bench --model: what they say, and what they refuse."""
 import json
 import os
+import pathlib
+import resource
 import signal
 import subprocess
 import time
@@ -84,6 +86,17 @@ class Run(Case):
         self.assertEqual(report["perplexity"], report["perplexity_against"])
         self.assertEqual(report["scored"], report["tokens"] - report["windows"])
         self.assertEqual((self.at / "plot.png").read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+        before = (self.at / "plot.png").read_bytes()
+
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
+        self.bad(1, "plot.png: File too large", "eval", model, "--text", text, "--against", model,
+                 "--plot", self.at / "plot.png", preexec_fn=small_files, restore_signals=False)
+        self.assertEqual((self.at / "plot.png").read_bytes(), before)
+        self.assertFalse((self.at / "plot.png.partial").exists())
+        self.bad(1, "/dev/full: No space left", "eval", model, "--text", text, "--against", model,
+                 "--plot", "/dev/full")
+        self.assertFalse(pathlib.Path("/dev/full").is_file())
         other = self.synth("--seed", 2, name="other")
         report = self.good("eval", model, "--text", text, "--tokens", 64, "--against", other,
                            "--json").json()

@@ -23,6 +23,25 @@ static uint32_t flags_of(const char *cpu)
     return strcmp(cpu, "avx2") == 0 ? tcq_cpu_detect() & (uint32_t)TCQ_CPU_AVX2 : tcq_cpu_detect();
 }
 
+/* Calls that would read or write out of bounds are refused and leave the session as it was. */
+static int check_refusals(struct tcq_session *session, uint32_t vocab)
+{
+    struct tcq_sampler_options options = {.temperature = 1};
+    struct tcq_sampler *larger = NULL;
+    uint32_t token = 0;
+    float logit;
+    if (tcq_sampler_create(&options, 2 * vocab, &larger, NULL))
+        return 1;
+    bool refused =
+        tcq_session_next(session, larger, &token, 1, &token, NULL) == TCQ_ERROR_ARGUMENT &&
+        tcq_session_forward(session, &token, 1, (enum tcq_logits)99, &logit, NULL) ==
+            TCQ_ERROR_ARGUMENT;
+    tcq_sampler_destroy(larger);
+    if (!refused)
+        fputs("a sampler for more tokens, or logits of an unknown kind, were accepted\n", stderr);
+    return !refused;
+}
+
 int main(int argc, char **argv)
 {
     static uint32_t tokens[1 << 16];
@@ -43,6 +62,8 @@ int main(int argc, char **argv)
         tcq_session_create(model, &session_options, &session, &error))
         return fail(&error);
     size_t vocab = tcq_model_get_info(model)->vocab;
+    if (check_refusals(session, (uint32_t)vocab))
+        return 1;
     float *logits = malloc(count * vocab * sizeof *logits + 1);
     if (!logits)
         return 1;

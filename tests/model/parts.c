@@ -278,6 +278,8 @@ static void sampler_refuses(void **state)
     assert_int_equal(token, 1); /* the smaller id of two equals */
     logits[3] = NAN;
     assert_int_equal(tcq_sampler_next(sampler, logits, &token, NULL), TCQ_ERROR_VALUE);
+    assert_int_equal(tcq_sampler_next(sampler, NULL, &token, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_sampler_next(NULL, logits, &token, NULL), TCQ_ERROR_ARGUMENT);
     tcq_sampler_destroy(sampler);
 }
 

@@ -8,8 +8,11 @@
 #include <errno.h>
 #include <math.h>
 #include <png.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { WIDTH = 960, HEIGHT = 640, LEFT = 90, RIGHT = 20, TOP = 40, PANEL = 230, GAP = 90 };
 enum { WHITE = 255, LIGHT = 215, DARK = 0, FILL = 90, GLYPH_W = 5, GLYPH_H = 7, SCALE = 2 };
@@ -118,6 +121,37 @@ static int draw(struct image *image, const struct tcq_evaluation *e)
     return CLI_CONTINUE;
 }
 
+static bool write_all(const char *path, const void *bytes, size_t nbytes)
+{
+    FILE *file = fopen(path, "wb");
+    bool ok = file && fwrite(bytes, 1, nbytes, file) == nbytes;
+    int reason = errno;
+    if (file && fclose(file) != 0 && ok) {
+        ok = false;
+        reason = errno;
+    }
+    errno = reason;
+    return ok;
+}
+
+/* A picture that was there stays until the new one is whole; devices and pipes are written to. */
+static bool replace_file(const char *path, const void *bytes, size_t nbytes)
+{
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return write_all(path, bytes, nbytes);
+    char *partial = NULL;
+    if (asprintf(&partial, "%s.partial", path) < 0)
+        return false;
+    bool ok = write_all(partial, bytes, nbytes) && rename(partial, path) == 0;
+    int reason = errno;
+    if (!ok)
+        unlink(partial);
+    free(partial);
+    errno = reason;
+    return ok;
+}
+
 int plot_evaluation(const char *path, const struct tcq_evaluation *evaluation)
 {
     struct image image = {malloc((size_t)WIDTH * HEIGHT)};
@@ -126,12 +160,19 @@ int plot_evaluation(const char *path, const struct tcq_evaluation *evaluation)
     int code = draw(&image, evaluation);
     png_image png = {.version = PNG_IMAGE_VERSION, .width = WIDTH, .height = HEIGHT,
                      .format = PNG_FORMAT_GRAY};
-    errno = 0;
-    if (code == CLI_CONTINUE &&
-        !png_image_write_to_file(&png, path, 0, image.pixels, WIDTH, NULL)) {
-        cli_message("%s: %s", path, errno ? strerror(errno) : png.message);
+    png_alloc_size_t nbytes = PNG_IMAGE_PNG_SIZE_MAX(png);
+    void *bytes = malloc(nbytes);
+    if (code == CLI_CONTINUE && !bytes) {
+        code = cli_out_of_memory();
+    } else if (code == CLI_CONTINUE &&
+               !png_image_write_to_memory(&png, bytes, &nbytes, 0, image.pixels, WIDTH, NULL)) {
+        cli_message("%s: %s", path, png.message);
+        code = CLI_FAILED;
+    } else if (code == CLI_CONTINUE && !replace_file(path, bytes, nbytes)) {
+        cli_message("%s: %s", path, strerror(errno));
         code = CLI_FAILED;
     }
+    free(bytes);
     free(image.pixels);
     return code;
 }
