@@ -21,7 +21,7 @@ if [ -z "${TCQ_GPU_BIN:-}" ]; then
             -DCMAKE_CUDA_ARCHITECTURES=native "${@:2}" >/dev/null
     }
     configure build/gpu
-    cmake --build build/gpu --target check_cuda check_linear check_model bench_cuda tcq_command
+    cmake --build build/gpu --target check_cuda check_linear check_sample check_model bench_cuda tcq_command
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -31,6 +31,7 @@ code=0
 [ $code -ne 77 ] || skip "no GPU"
 [ $code -eq 0 ] || exit $code
 "$bin/check_linear"
+"$bin/check_sample"
 
 # Every family, small, in every form of weights; then two layers of a real shape.
 echo "== models against the CPU"
@@ -67,10 +68,12 @@ if command -v compute-sanitizer >/dev/null; then
     echo "== compute-sanitizer memcheck"
     compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_cuda" brief
     compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_linear"
+    compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_sample" brief
     compute-sanitizer --tool memcheck --error-exitcode 1 "$bin/check_model" brief \
         "${models[0]}" "$work/smol3" > "$work/checks" || { cat "$work/checks"; exit 1; }
     echo "== compute-sanitizer racecheck"
     compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_cuda" brief
+    compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_sample" brief
     compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/check_model" brief \
         "${models[0]}" "$work/smol3" > "$work/checks" || { cat "$work/checks"; exit 1; }
 else

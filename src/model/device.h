@@ -32,7 +32,8 @@ struct tcq_model_device {
     /* Logits of positions first..first+count-1 of the last batch, to host memory. */
     enum tcq_status (*logits)(struct tcq_session *session, size_t first, size_t count,
                               float *logits, struct tcq_error *error);
-    /* The likeliest token after the last position of the last batch. */
+    /* The token after the last position of the last batch, chosen as session->sampling
+     * says, which was set before the batch. */
     enum tcq_status (*choose)(struct tcq_session *session, uint32_t *token,
                               struct tcq_error *error);
     /* Waits until everything is done. */

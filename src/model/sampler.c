@@ -1,31 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Choosing the next token.  Candidates are sorted by logit and then by id, so
- * that equal logits give the same choice everywhere.
+ * Choosing the next token.  The arithmetic and the order of tokens are in sampling.h;
+ * model/cuda/sample.cu takes the same steps on a GPU.
  */
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "model/sampling.h"
 #include "model/session.h"
 
-struct candidate {
-    float logit;
-    uint32_t id;
-    double weight;
+/* How many tokens have each value of one digit of their keys, and their weights. */
+struct bins {
+    uint64_t count[TCQ_SAMPLING_BINS], mass[TCQ_SAMPLING_BINS];
 };
 
 struct tcq_sampler {
-    struct tcq_sampler_options options;
+    struct tcq_sampling sampling;
     uint32_t vocab;
     uint64_t state;
-    /* A bound on logits, less the highest, in units of the temperature: min_p's, or where
-     * candidates together weigh less than 1e-8 for any vocabulary here (e^-30 each),
-     * below what one draw can tell apart. */
-    double least;
-    struct candidate *candidates;
+    struct bins bins;
+    /* What is left, in the order of the ids; room for a vocabulary. */
+    uint32_t count, *ids;
+    float *logits, *weights;
 };
+
+static struct tcq_sampling sampling_of(const struct tcq_sampler_options *o, uint32_t vocab)
+{
+    uint32_t rules = o->top_k && o->top_k < vocab ? TCQ_SAMPLING_TOP_K : 0;
+    rules |= o->top_p > 0 && o->top_p < 1 ? TCQ_SAMPLING_TOP_P : 0;
+    return (struct tcq_sampling){.temperature = o->temperature,
+                                 .top_p = o->top_p,
+                                 .min_p = o->min_p,
+                                 .unit = tcq_sampling_unit(vocab),
+                                 .top_k = o->top_k,
+                                 .rules = rules};
+}
 
 enum tcq_status tcq_sampler_create(const struct tcq_sampler_options *options, uint32_t vocab,
                                    struct tcq_sampler **out, struct tcq_error *error)
@@ -44,16 +55,18 @@ enum tcq_status tcq_sampler_create(const struct tcq_sampler_options *options, ui
                                  numbers[i].name, (double)numbers[i].value,
                                  (double)numbers[i].most);
     struct tcq_sampler *sampler = tcq_alloc(1, sizeof *sampler);
-    if (sampler)
-        sampler->candidates = tcq_alloc(vocab, sizeof *sampler->candidates);
-    if (!sampler || !sampler->candidates) {
-        tcq_sampler_destroy(sampler);
-        return tcq_error_memory(error, vocab * sizeof(struct candidate), "a sampler");
+    if (sampler) {
+        sampler->ids = tcq_alloc(vocab, sizeof *sampler->ids);
+        sampler->logits = tcq_alloc(vocab, sizeof *sampler->logits);
+        sampler->weights = tcq_alloc(vocab, sizeof *sampler->weights);
     }
-    sampler->options = *options;
+    if (!sampler || !sampler->ids || !sampler->logits || !sampler->weights) {
+        tcq_sampler_destroy(sampler);
+        return tcq_error_memory(error, 3 * sizeof(float) * vocab, "a sampler");
+    }
+    sampler->sampling = sampling_of(options, vocab);
     sampler->vocab = vocab;
     sampler->state = options->seed;
-    sampler->least = options->min_p > 0 ? log((double)options->min_p) : -30;
     *out = sampler;
     return TCQ_OK;
 }
@@ -62,13 +75,10 @@ void tcq_sampler_destroy(struct tcq_sampler *sampler)
 {
     if (!sampler)
         return;
-    tcq_free(sampler->candidates);
+    tcq_free(sampler->ids);
+    tcq_free(sampler->logits);
+    tcq_free(sampler->weights);
     tcq_free(sampler);
-}
-
-bool tcq_sampler_is_greedy(const struct tcq_sampler *sampler)
-{
-    return sampler->options.temperature <= 0;
 }
 
 uint32_t tcq_sampler_vocab(const struct tcq_sampler *sampler)
@@ -77,111 +87,127 @@ uint32_t tcq_sampler_vocab(const struct tcq_sampler *sampler)
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014): every seed is as good as any other. */
-static double next_uniform(uint64_t *state)
+static uint64_t random_after(uint64_t state)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = state + 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+    return z ^ (z >> 31);
 }
 
-static int likelier_first(const void *left, const void *right)
+struct tcq_sampling tcq_sampler_sampling(const struct tcq_sampler *sampler)
 {
-    const struct candidate *a = left, *b = right;
-    if (a->logit != b->logit)
-        return a->logit > b->logit ? -1 : 1;
-    return a->id < b->id ? -1 : 1;
+    struct tcq_sampling sampling = sampler->sampling;
+    sampling.random = random_after(sampler->state);
+    return sampling;
 }
 
-/* heap[at] goes down until nothing below it is less likely: heap[0] is then the least
- * likely of `count`. */
-static void sink(struct candidate *heap, size_t count, size_t at)
+void tcq_sampler_advance(struct tcq_sampler *sampler)
 {
-    for (size_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && likelier_first(&heap[child], &heap[child + 1]) < 0)
-            child++;
-        if (likelier_first(&heap[at], &heap[child]) > 0)
-            return;
-        struct candidate swap = heap[at];
-        heap[at] = heap[child];
-        heap[child] = swap;
+    sampler->state += 0x9e3779b97f4a7c15u;
+}
+
+/* ---- a choice ----------------------------------------------------------------------- */
+
+static void take_all(struct tcq_sampler *s, const float *logits)
+{
+    memcpy(s->logits, logits, s->vocab * sizeof *logits);
+    for (uint32_t id = 0; id < s->vocab; id++)
+        s->ids[id] = id;
+    s->count = s->vocab;
+}
+
+static void weigh(struct tcq_sampler *s, float highest)
+{
+    const struct tcq_sampling sampling = s->sampling;
+    for (uint32_t i = 0; i < s->count; i++)
+        s->weights[i] = tcq_sampling_weight(&sampling, s->logits[i], highest);
+}
+
+static uint64_t mass_of(const struct tcq_sampler *s)
+{
+    uint64_t mass = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        mass += tcq_sampling_units(&s->sampling, s->weights[i]);
+    return mass;
+}
+
+/* The bins of one digit of the keys whose higher digits are `prefix`. */
+static void bins_fill(struct tcq_sampler *s, bool by_mass, int level, uint32_t prefix)
+{
+    const uint32_t shift = tcq_sampling_shift(level), bits = tcq_sampling_bits(level);
+    struct bins *bins = &s->bins;
+    memset(bins, 0, sizeof *bins);
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint32_t digits = tcq_sampling_key(s->logits[i]) >> shift;
+        if (level > 0 && digits >> bits != prefix)
+            continue;
+        digits &= (1u << bits) - 1;
+        bins->count[digits]++;
+        if (by_mass)
+            bins->mass[digits] += tcq_sampling_units(&s->sampling, s->weights[i]);
     }
 }
 
-/* The k likeliest of a vocabulary, in any order.  Most logits cost one comparison:
- * of equals the earlier one stays. */
-static void likeliest(struct candidate *heap, size_t k, const float *logits, uint32_t vocab)
+/* Keeps what has `least` or more as its digits down to a level, of those with just
+ * that the first `equals`. */
+static void shrink(struct tcq_sampler *s, int level, uint32_t least, uint64_t equals)
 {
-    for (uint32_t id = 0; id < k; id++)
-        heap[id] = (struct candidate){logits[id], id, 0};
-    for (size_t i = k / 2; i-- > 0;)
-        sink(heap, k, i);
-    for (uint32_t id = (uint32_t)k; id < vocab; id++)
-        if (logits[id] > heap[0].logit) {
-            heap[0] = (struct candidate){logits[id], id, 0};
-            sink(heap, k, 0);
+    const uint32_t shift = tcq_sampling_shift(level);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint32_t digits = tcq_sampling_key(s->logits[i]) >> shift;
+        if (digits < least || (digits == least && equals == 0))
+            continue;
+        equals -= digits == least;
+        s->logits[kept] = s->logits[i];
+        s->weights[kept] = s->weights[i];
+        s->ids[kept++] = s->ids[i];
+    }
+    s->count = kept;
+}
+
+/* Keeps the fewest of the likeliest that are `target` tokens, or together weigh as much,
+ * where there is as much.  Digit by digit: in which bin is the target reached? */
+static void keep_likeliest(struct tcq_sampler *s, bool by_mass, uint64_t target)
+{
+    const struct bins *bins = &s->bins;
+    const uint64_t *value = by_mass ? bins->mass : bins->count;
+    uint32_t least = 0;
+    for (int level = 0; level < 3; level++) {
+        uint32_t bits = tcq_sampling_bits(level), bin = 1u << bits;
+        bins_fill(s, by_mass, level, least);
+        while (value[--bin] < target)
+            target -= value[bin];
+        least = least << bits | bin;
+        uint64_t equals = bins->count[bin];
+        if (level == 2) { /* of one logit: all weigh the same */
+            uint64_t each = by_mass ? value[bin] / equals : 1;
+            equals = (target + each - 1) / each;
         }
-}
-
-static double weight_of(const struct tcq_sampler *s, float logit, float highest)
-{
-    return exp(((double)logit - (double)highest) / (double)s->options.temperature);
-}
-
-static bool is_kept(const struct tcq_sampler *s, float logit, float highest)
-{
-    double relative = ((double)logit - (double)highest) / (double)s->options.temperature;
-    return relative >= s->least;
-}
-
-/* Up to `limit` candidates above that bound, the likeliest, sorted; how many. */
-static size_t collect(struct tcq_sampler *s, const float *logits, float highest, size_t limit)
-{
-    size_t count = 0;
-    if (limit < s->vocab)
-        likeliest(s->candidates, limit, logits, s->vocab);
-    for (size_t i = 0; i < limit; i++) {
-        uint32_t id = limit < s->vocab ? s->candidates[i].id : (uint32_t)i;
-        if (is_kept(s, logits[id], highest))
-            s->candidates[count++] = (struct candidate){
-                logits[id], id, weight_of(s, logits[id], highest)};
+        shrink(s, level, least, equals);
     }
-    qsort(s->candidates, count, sizeof *s->candidates, likelier_first);
-    return count;
 }
 
-static double sum_weights(const struct candidate *candidates, size_t count)
+static uint32_t draw(struct tcq_sampler *s, const float *logits, float highest)
 {
-    double sum = 0;
-    for (size_t i = 0; i < count; i++)
-        sum += candidates[i].weight;
-    return sum;
-}
-
-/* Candidates that the rules keep, sorted; how many.  top_p rarely needs more than a
- * few: a vocabulary is sorted only where it does. */
-static size_t choose(struct tcq_sampler *s, const float *logits, float highest)
-{
-    enum { FEW = 1024 };
-    const struct tcq_sampler_options *o = &s->options;
-    bool by_mass = o->top_p > 0 && o->top_p < 1;
-    size_t limit = o->top_k && o->top_k < s->vocab  ? o->top_k
-                   : by_mass && FEW < s->vocab      ? FEW
-                                                    : s->vocab;
-    size_t count = collect(s, logits, highest, limit), end = 0;
-    if (!by_mass)
-        return count;
-    double total = 0, kept = 0;
-    bool few = limit < s->vocab && limit != o->top_k;
-    for (uint32_t id = 0; few && id < s->vocab; id++)
-        total += is_kept(s, logits[id], highest) ? weight_of(s, logits[id], highest) : 0;
-    if (few && sum_weights(s->candidates, count) < (double)o->top_p * total)
-        count = collect(s, logits, highest, s->vocab);
-    if (!few)
-        total = sum_weights(s->candidates, count);
-    while (end < count && kept < (double)o->top_p * total)
-        kept += s->candidates[end++].weight;
-    return end;
+    const struct tcq_sampling sampling = tcq_sampler_sampling(s);
+    take_all(s, logits);
+    if (sampling.rules & TCQ_SAMPLING_TOP_K)
+        keep_likeliest(s, false, sampling.top_k);
+    weigh(s, highest);
+    uint64_t mass = mass_of(s);
+    if (sampling.rules & TCQ_SAMPLING_TOP_P) {
+        keep_likeliest(s, true, tcq_sampling_target(&sampling, mass));
+        mass = mass_of(s);
+    }
+    uint64_t left = tcq_sampling_draw(&sampling, mass), weight;
+    uint32_t i = 0; /* all together weigh more than the draw */
+    while (left >= (weight = tcq_sampling_units(&sampling, s->weights[i]))) {
+        left -= weight;
+        i++;
+    }
+    return s->ids[i];
 }
 
 enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logits, uint32_t *token,
@@ -190,22 +216,18 @@ enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logit
     if (!sampler || !logits || !token)
         return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "sampler: a null pointer");
     uint32_t best = 0;
+    float highest = -INFINITY;
     for (uint32_t id = 0; id < sampler->vocab; id++) {
+        if (logits[id] <= highest)
+            continue;
         if (isnan(logits[id]))
             return tcq_error_set(error, TCQ_ERROR_VALUE, "the logit of token %u is not a number",
                                  id);
-        best = logits[id] > logits[best] ? id : best;
+        best = id;
+        highest = logits[id];
     }
-    if (sampler->options.temperature <= 0 || !isfinite(logits[best])) {
-        *token = best;
-        return TCQ_OK;
-    }
-    size_t end = choose(sampler, logits, logits[best]);
-    double kept = sum_weights(sampler->candidates, end);
-    double draw = next_uniform(&sampler->state) * kept;
-    size_t i = 0;
-    while (i + 1 < end && draw >= sampler->candidates[i].weight)
-        draw -= sampler->candidates[i++].weight;
-    *token = sampler->candidates[i].id;
+    bool drawn = sampler->sampling.temperature > 0 && isfinite(highest);
+    *token = drawn ? draw(sampler, logits, highest) : best;
+    tcq_sampler_advance(sampler);
     return TCQ_OK;
 }

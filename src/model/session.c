@@ -150,11 +150,11 @@ enum tcq_status tcq_session_create(const struct tcq_model *model,
     if (session->batch > session->context)
         session->batch = session->context;
     session->own_batch = !options->batch;
-    session->logits = tcq_alloc(model->settings.vocab, sizeof *session->logits);
-    session->work_nbytes = model->settings.vocab * sizeof *session->logits;
+    size_t logits = model->device ? 0 : model->settings.vocab; /* a device chooses by itself */
+    session->logits = tcq_alloc(logits, sizeof *session->logits);
+    session->work_nbytes = logits * sizeof *session->logits;
     enum tcq_status status =
-        session->logits ? TCQ_OK
-                        : tcq_error_memory(error, model->settings.vocab * sizeof(float), "logits");
+        session->logits ? TCQ_OK : tcq_error_memory(error, logits * sizeof(float), "logits");
     if (!status)
         status = model->device ? model->device->open(session, error)
                                : allocate_cache(session, error);
@@ -439,14 +439,19 @@ enum tcq_status tcq_session_next(struct tcq_session *session, struct tcq_sampler
                              "session: a sampler for %u tokens, the model has %u",
                              tcq_sampler_vocab(sampler), vocab);
     const struct tcq_model_device *device = session->model->device;
-    bool there = device && tcq_sampler_is_greedy(sampler);
-    enum tcq_status status =
-        forward(session, tokens, count, there ? TCQ_LOGITS_NONE : TCQ_LOGITS_LAST, session->logits,
-                error);
-    if (status)
-        return status;
-    return there ? device->choose(session, token, error)
-                 : tcq_sampler_next(sampler, session->logits, token, error);
+    if (device)
+        session->sampling = tcq_sampler_sampling(sampler);
+    enum tcq_status status = forward(session, tokens, count,
+                                     device ? TCQ_LOGITS_NONE : TCQ_LOGITS_LAST, session->logits,
+                                     error);
+    if (!status && !device)
+        status = tcq_sampler_next(sampler, session->logits, token, error);
+    if (!status && device)
+        status = device->choose(session, token, error);
+    if (!status && device)
+        tcq_sampler_advance(sampler);
+    session->sampling = (struct tcq_sampling){0};
+    return status;
 }
 
 enum tcq_status tcq_session_linear(struct tcq_session *session, size_t m, struct tcq_error *error)

@@ -6,6 +6,7 @@
 #define TCQ_MODEL_SESSION_H
 
 #include "model/model.h"
+#include "model/sampling.h"
 
 struct tcq_session {
     const struct tcq_model *model;
@@ -32,7 +33,8 @@ struct tcq_session {
     uint32_t layer;     /* that tasks work on */
     tcq_layer_fn watch;
     void *watch_user;
-    float *logits;      /* [vocab], of tcq_session_next */
+    float *logits;      /* [vocab], of tcq_session_next on the CPU */
+    struct tcq_sampling sampling; /* how a device chooses the next token */
     void *on_device;    /* the device's own; the buffers of a batch are then not used */
 };
 
@@ -43,10 +45,11 @@ uint32_t tcq_session_batch(const struct tcq_settings *settings, bool fused);
 /* Cosine and sine of every angle of `count` positions, [count][head_dim/2]. */
 void tcq_session_angles(const struct tcq_model *model, uint32_t position, size_t count,
                         float *cosines, float *sines);
-/* The likeliest next token is all that these choices can give. */
-bool tcq_sampler_is_greedy(const struct tcq_sampler *sampler);
 /* The number of logits it chooses among. */
 uint32_t tcq_sampler_vocab(const struct tcq_sampler *sampler);
+/* What its next choice is made with, and that it is made. */
+struct tcq_sampling tcq_sampler_sampling(const struct tcq_sampler *sampler);
+void tcq_sampler_advance(struct tcq_sampler *sampler);
 /* For measurements: every linear layer once for m vectors, on the model's device. */
 enum tcq_status tcq_session_linear(struct tcq_session *session, size_t m, struct tcq_error *error);
 

@@ -5,7 +5,7 @@
  * the same bytes for every number of vectors, and times with weights rotated
  * through more memory than the L2 cache holds, beside cuBLAS bf16.
  *
- *     bench_cuda [check|time|all]
+ *     bench_cuda [check|time|choices|all]
  *
  * BENCH_PLAIN=1: the kernels as on GPUs before compute capability 9.0.  BENCH_L2=1: weights
  * from the L2 cache.  BENCH_TOGETHER=1: launches of axis 0 as where two may meet.
@@ -25,6 +25,7 @@
 
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/launch.h"
+#include "model/cuda/kernels.h"
 
 #define CHECK(call)                                                        \
     do {                                                                   \
@@ -419,6 +420,36 @@ static void time_interface(tcq_cuda *gpu)
     }
 }
 
+/* Choosing the next of 151936 tokens. */
+static void time_choices()
+{
+    const uint32_t vocab = 151936;
+    float *logits;
+    gpu_state *state;
+    gpu_sampler *sampler;
+    CHECK(cudaMalloc(&logits, vocab * 4));
+    CHECK(cudaMalloc(&state, sizeof *state));
+    CHECK(cudaMalloc(&sampler, gpu_sampler_nbytes(vocab)));
+    CHECK(cudaMemset(state, 0, sizeof *state));
+    CHECK(cudaMemset(sampler, 0, gpu_sampler_nbytes(vocab)));
+    for (float width : {3.0f, 0.02f}) {
+        fill_x<<<64, 256>>>(logits, vocab, FAST_F32, 6, width);
+        printf("a token of %u, logits of width %g:", vocab, width);
+        for (int rules = -1; rules < 4; rules++) {
+            const char *names[] = {"likeliest", "drawn", "top_k", "top_p", "both"};
+            tcq_sampling s = {1.0f, 0.95f, 0.0f, tcq_sampling_unit(vocab), 40, (uint32_t)rules, 1};
+            CHECK(cudaMemcpy(&state->sampling, &s, sizeof s, cudaMemcpyHostToDevice));
+            const double t = time_us(50, [&](int, cudaStream_t stream) {
+                CHECK(gpu_argmax_launch(state, logits, vocab, stream));
+                if (rules >= 0)
+                    CHECK(gpu_sample_launch(state, sampler, logits, vocab, s.rules, stream));
+            });
+            printf("  %s %.1f", names[rules + 1], t);
+        }
+        printf(" us\n");
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "all";
@@ -432,6 +463,10 @@ int main(int argc, char **argv)
     CHECK(cudaMalloc(&partial, fast_partial_nbytes(sm_count)));
     CHECK(cudaMemset(partial, FAST_PARTIAL_EMPTY, fast_partial_nbytes(sm_count)));
     CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(131072, 32)));
+    if (!strcmp(what, "choices")) {
+        time_choices();
+        return 0;
+    }
     if (strcmp(what, "time")) {
         for (uint32_t k = 2; k <= 4; k++)
             for (int axis = 0; axis < 2; axis++) {
@@ -451,6 +486,7 @@ int main(int argc, char **argv)
         struct tcq_cuda *gpu = nullptr;
         must(tcq_cuda_create(nullptr, &gpu, &error), &error);
         time_interface(gpu);
+        time_choices();
         tcq_cuda_destroy(gpu);
     }
     return failures || (!checks && strcmp(what, "time"));

@@ -149,12 +149,58 @@ static void check_graph(struct side *gpu, const char *path, const uint32_t *toke
             choices += token == likeliest(to, gpu->vocab);
         }
     }
-    bool captured = ((struct gpu_session *)gpu->session->on_device)->decode != NULL;
+    bool captured = ((struct gpu_session *)gpu->session->on_device)->decode[0] != NULL;
     report(path, "a graph and none: the same bytes",
            captured && memcmp(logits[0], logits[1], prompt * nbytes) == 0, 0);
     report(path, "choices on the GPU", choices == 2 * prompt, (double)choices);
     free(logits[0]);
     free(logits[1]);
+}
+
+/* Tokens drawn on the GPU, by graphs that come and go with the rules, are those that
+ * the sampler draws from the GPU's logits. */
+static void check_draws(struct side *gpu, const char *path, const uint32_t *tokens)
+{
+    static const struct tcq_sampler_options options[] = {
+        {.temperature = 1.5f, .top_k = 40, .top_p = 0.9f, .seed = 1},
+        {.temperature = 3.0f, .seed = 2},
+        {.temperature = 1.0f, .top_p = 0.5f, .seed = 3},
+        {.temperature = 0},
+        {.temperature = 2.0f, .top_k = 5, .min_p = 0.1f, .seed = 4}};
+    enum { EACH = 4, WAYS = sizeof options / sizeof *options, DRAWS = 2 * EACH * WAYS };
+    struct tcq_error error = {0};
+    uint32_t drawn[DRAWS], same = 0;
+    float *logits = malloc(gpu->vocab * sizeof *logits);
+    if (!logits)
+        exit(1);
+    for (int host = 0; host < 2; host++) {
+        struct tcq_sampler *samplers[WAYS] = {0};
+        const uint32_t *fed = tokens;
+        size_t count = BRIEF; /* first a prompt, then its continuation a token at a time */
+        new_session(gpu, SMALL_BATCH);
+        for (size_t i = 0; i < DRAWS; i++, count = 1) {
+            struct tcq_sampler **sampler = &samplers[i / EACH % WAYS];
+            uint32_t token = 0;
+            if (!*sampler)
+                fail_on(tcq_sampler_create(&options[i / EACH % WAYS], gpu->vocab, sampler, &error),
+                        path, &error);
+            if (!host) {
+                fail_on(tcq_session_next(gpu->session, *sampler, fed, count, &token, &error), path,
+                        &error);
+                drawn[i] = token;
+            } else {
+                fail_on(tcq_session_forward(gpu->session, fed, count, TCQ_LOGITS_LAST, logits,
+                                            &error), path, &error);
+                fail_on(tcq_sampler_next(*sampler, logits, &token, &error), path, &error);
+                same += token == drawn[i];
+            }
+            fed = &drawn[i];
+        }
+        for (size_t i = 0; i < WAYS; i++)
+            tcq_sampler_destroy(samplers[i]);
+    }
+    report(path, "tokens drawn on the GPU", same == DRAWS, (double)same);
+    free(logits);
 }
 
 /* Greedy text of both.  Where they part, the CPU's logits say how near the two
@@ -230,6 +276,7 @@ static void check_model(const char *path, bool brief)
     check_logits(&cpu, &gpu, path, tokens, (uint32_t)prompt, gpu.model->info.packed_modules
                                                        ? WIDE_LIMIT : SMALL_LIMIT);
     check_graph(&gpu, path, tokens);
+    check_draws(&gpu, path, tokens);
     if (!brief) {
         check_text(&cpu, &gpu, path, tokens, 100);
         check_text(&cpu, &gpu, path, tokens, PROMPT);

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "model/math.h"
 #include "model/model.h"
+#include "model/session.h"
 #include "model/weight.h"
 #include "tcq_model.h"
 
@@ -363,6 +364,110 @@ static void top_p_of_many(void **state)
     }
 }
 
+/* Weights against exp, and units whose sums fit 64 bits. */
+static void sampling_weights(void **state)
+{
+    (void)state;
+    struct tcq_sampling s = {.temperature = 0.7f, .unit = tcq_sampling_unit(150000)};
+    assert_true(s.unit == 0x1p43f);
+    assert_true(tcq_sampling_unit(1) == 0x1p43f);
+    assert_true(tcq_sampling_unit(UINT32_MAX) == 0x1p31f);
+    for (float below = 0; below < 22; below += 0.00137f) {
+        double weight = (double)tcq_sampling_weight(&s, 5.0f - below, 5.0f);
+        double exact = exp(((double)(5.0f - below) - 5.0) / (double)0.7f);
+        assert_true(exact < 0x1p-43 ? weight <= 0x1p-43 : fabs(weight - exact) <= 1e-5 * exact);
+    }
+    assert_true(tcq_sampling_weight(&s, 3.0f, 3.0f) == 1.0f);
+    assert_true(tcq_sampling_weight(&s, -INFINITY, 3.0f) == 0.0f);
+    s.min_p = 0.5f;
+    assert_true(tcq_sampling_weight(&s, 2.5f, 3.0f) == 0.0f);
+    assert_true(tcq_sampling_weight(&s, 2.6f, 3.0f) > 0.5f);
+    static const float numbers[] = {-INFINITY, -3e38f, -1, -1e-45f, 0, 1e-45f, 1, 3e38f, INFINITY};
+    for (size_t i = 0; i + 1 < sizeof numbers / sizeof *numbers; i++)
+        assert_true(tcq_sampling_key(numbers[i]) < tcq_sampling_key(numbers[i + 1]) &&
+                    tcq_sampling_logit(tcq_sampling_key(numbers[i])) == numbers[i]);
+    assert_true(tcq_sampling_key(-0.0f) == tcq_sampling_key(0.0f));
+    s.random = UINT64_MAX;
+    assert_true(tcq_sampling_draw(&s, UINT64_C(0x123456789abcdef)) == UINT64_C(0x123456789abcdee));
+    s.random = UINT64_C(1) << 63;
+    assert_true(tcq_sampling_draw(&s, UINT64_C(0x1234567890abcde)) == UINT64_C(0x91a2b3c4855e6f));
+}
+
+struct ranked {
+    float logit;
+    uint32_t id;
+};
+
+static int likelier_first(const void *left, const void *right)
+{
+    const struct ranked *a = left, *b = right;
+    if (a->logit != b->logit)
+        return a->logit > b->logit ? -1 : 1;
+    return a->id < b->id ? -1 : 1;
+}
+
+static int smaller_id_first(const void *left, const void *right)
+{
+    const struct ranked *a = left, *b = right;
+    return a->id < b->id ? -1 : 1;
+}
+
+/* The choice as the rules have it: all sorted, the tail cut off, a draw by ids. */
+static uint32_t choice_by_definition(const struct tcq_sampling *s, const float *logits,
+                                     uint32_t count)
+{
+    static struct ranked all[300];
+    for (uint32_t i = 0; i < count; i++)
+        all[i] = (struct ranked){logits[i], i};
+    qsort(all, count, sizeof *all, likelier_first);
+    float highest = all[0].logit;
+    uint64_t mass = 0, sum = 0;
+    count = s->rules & TCQ_SAMPLING_TOP_K && s->top_k < count ? s->top_k : count;
+    for (uint32_t i = 0; i < count; i++)
+        mass += tcq_sampling_mass(s, all[i].logit, highest);
+    if (s->rules & TCQ_SAMPLING_TOP_P) {
+        uint64_t target = tcq_sampling_target(s, mass);
+        for (mass = 0, count = 0; mass < target; count++)
+            mass += tcq_sampling_mass(s, all[count].logit, highest);
+    }
+    qsort(all, count, sizeof *all, smaller_id_first);
+    uint64_t at = tcq_sampling_draw(s, mass);
+    for (uint32_t i = 0;; i++) {
+        assert_true(i < count);
+        sum += tcq_sampling_mass(s, all[i].logit, highest);
+        if (at < sum)
+            return all[i].id;
+    }
+}
+
+static void sampler_by_definition(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 20000, MOST = 300 };
+    static const float top_p[] = {0, 1, 0.5f, 0.9f, 1e-6f, 0.999f};
+    struct random r = random_start("sampler_by_definition", 5);
+    float logits[MOST];
+    for (int round = 0; round < ROUNDS; round++) {
+        uint32_t count = 1 + random_below(&r, round % 2 ? MOST : 5), token = 0;
+        float steps = round % 3 ? 4.0f : 1e6f; /* many equals, or none */
+        for (uint32_t i = 0; i < count; i++)
+            logits[i] = rintf(random_normal(&r) * steps) / steps * (round % 5 ? 2.0f : 0.01f);
+        if (count > 1)
+            logits[random_below(&r, count - 1)] = -INFINITY;
+        struct tcq_sampler_options options = {.temperature = round % 7 ? 1.0f : 0.05f,
+                                              .top_k = random_below(&r, count + 3),
+                                              .top_p = top_p[random_below(&r, 6)],
+                                              .min_p = round % 11 ? 0 : 0.2f,
+                                              .seed = r.state};
+        struct tcq_sampler *sampler = NULL;
+        assert_int_equal(tcq_sampler_create(&options, count, &sampler, NULL), TCQ_OK);
+        struct tcq_sampling sampling = tcq_sampler_sampling(sampler);
+        assert_int_equal(tcq_sampler_next(sampler, logits, &token, NULL), TCQ_OK);
+        assert_int_equal(token, choice_by_definition(&sampling, logits, count));
+        tcq_sampler_destroy(sampler);
+    }
+}
+
 /* By how much something does not fit, in whole MiB that add up. */
 static void memory_messages(void **state)
 {
@@ -382,7 +487,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_messages), cmocka_unit_test(top_k_of_many),
-        cmocka_unit_test(top_p_of_many),
+        cmocka_unit_test(top_p_of_many),   cmocka_unit_test(sampling_weights),
+        cmocka_unit_test(sampler_by_definition),
         cmocka_unit_test(products),        cmocka_unit_test(attention),
         cmocka_unit_test(norms_and_swiglu), cmocka_unit_test(affine_rows),
         cmocka_unit_test(sampling),        cmocka_unit_test(sampler_refuses),

@@ -5,6 +5,7 @@
  * every position, and one launch is all that a token takes.
  */
 #include <math.h>
+#include <stddef.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -176,15 +177,19 @@ static enum tcq_status run_layers(const struct call *c, const uint32_t *d_tokens
 
 /* ---- one token -------------------------------------------------------------------------------- */
 
-/* Logits of row `row` of the batch, and their argmax on its way to host_state. */
+/* Logits of row `row` of the batch, and the choice on its way to host_state. */
 static enum tcq_status choose_row(const struct call *c, size_t row)
 {
     struct gpu_session *s = c->s;
+    const struct tcq_sampling *sampling = &c->session->sampling;
     enum tcq_status status =
         multiply(c, c->gpu->head, s->logits, s->h + row * c->settings->hidden, 1);
     if (!status)
         status = started(gpu_argmax_launch(s->state, s->logits, c->settings->vocab,
                                            c->gpu->stream), c);
+    if (!status && sampling->temperature > 0)
+        status = started(gpu_sample_launch(s->state, s->sampler, s->logits, c->settings->vocab,
+                                           sampling->rules, c->gpu->stream), c);
     if (!status)
         status = started(cudaMemcpyAsync(&s->host_state->chosen, &s->state->chosen,
                                          2 * sizeof(uint32_t), cudaMemcpyDeviceToHost,
@@ -196,9 +201,9 @@ static enum tcq_status choose_row(const struct call *c, size_t row)
 static enum tcq_status run_token(const struct call *c)
 {
     struct gpu_session *s = c->s;
-    enum tcq_status status = started(cudaMemcpyAsync(&s->state->token, &s->host_state->token,
-                                                     2 * sizeof(uint32_t), cudaMemcpyHostToDevice,
-                                                     c->gpu->stream), c);
+    enum tcq_status status = started(cudaMemcpyAsync(s->state, s->host_state,
+                                                     offsetof(struct gpu_state, chosen),
+                                                     cudaMemcpyHostToDevice, c->gpu->stream), c);
     if (!status)
         status = run_layers(c, &s->state->token);
     return status ? status : choose_row(c, 0);
@@ -286,8 +291,10 @@ enum tcq_status gpu_batch(struct tcq_session *session, const uint32_t *tokens, s
         return status;
     s->host_state->token = tokens[0];
     s->host_state->position = session->position;
+    s->host_state->sampling = session->sampling;
     s->pending = c.on_graph = true;
-    return run_captured(&c, run_token, &s->decode, &s->decode_warm);
+    uint32_t choice = session->sampling.temperature > 0 ? 1 + session->sampling.rules : 0;
+    return run_captured(&c, run_token, &s->decode[choice], &s->decode_warm[choice]);
 }
 
 enum tcq_status gpu_logits(struct tcq_session *session, size_t first, size_t count, float *logits,
@@ -316,7 +323,11 @@ enum tcq_status gpu_choose(struct tcq_session *session, uint32_t *token, struct 
 {
     struct call c = call_of(session, 1, error);
     enum tcq_status status = TCQ_OK;
-    if (!c.s->chosen)
+    if (!c.s->chosen) /* as in gpu_batch, the copy is made before this returns */
+        status = started(cudaMemcpyAsync(&c.s->state->sampling, &session->sampling,
+                                         sizeof session->sampling, cudaMemcpyHostToDevice,
+                                         c.gpu->stream), &c);
+    if (!status && !c.s->chosen)
         status = choose_row(&c, c.s->m - 1);
     if (!status)
         status = gpu_wait(session, error);

@@ -52,6 +52,9 @@ struct gpu_sizes {
 struct gpu_sizes gpu_session_sizes(const struct tcq_settings *settings, uint32_t context,
                                    uint32_t batch, uint32_t multiprocessors);
 
+/* Ways of choosing: the likeliest; by any of the rules of sampling.h. */
+enum { GPU_CHOICES = 1 + 4 };
+
 struct gpu_session {
     const struct gpu_model *model;
     void *memory;
@@ -66,11 +69,13 @@ struct gpu_session {
     float *logits;           /* [GPU_LOGITS_ROWS][vocab] */
     float *partial;
     uint32_t *tickets;
+    struct gpu_sampler *sampler;
     struct gpu_state *state;
     struct gpu_state *host_state; /* pinned: what a graph reads and writes */
     float *watched;               /* [batch][hidden], host memory; NULL: nobody watched yet */
-    cudaGraphExec_t decode, linear_decode; /* one token; NULL: not captured yet */
-    bool decode_warm, linear_warm; /* ran once without a graph */
+    /* One token, for each way of choosing the next; NULL: not captured yet. */
+    cudaGraphExec_t decode[GPU_CHOICES], linear_decode;
+    bool decode_warm[GPU_CHOICES], linear_warm; /* ran once without a graph */
     bool no_graph;           /* for tests: never capture */
     bool pending;            /* host_state may still be in use */
     bool chosen;             /* host_state has, or will have, the choice after the last batch */

@@ -12,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "model/sampling.h"
 #include "tcq.h"
 
 #ifdef __cplusplus
@@ -56,16 +57,52 @@ cudaError_t gpu_norm_launch(const struct gpu_norm *args, cudaStream_t stream);
 cudaError_t gpu_swiglu_launch(float *mid, const float *gate_up, const float *bias, uint32_t n,
                               uint32_t m, cudaStream_t stream);
 
+/* ---- choosing ---------------------------------------------------------------------- */
+
 /* What the device knows of a token in progress. */
 struct gpu_state {
-    uint32_t token, position; /* fed */
-    uint32_t chosen;          /* the likeliest next one */
-    uint32_t not_a_number;    /* a logit is none */
-    unsigned long long best;  /* of the argmax: zero between launches */
+    uint32_t token, position;     /* fed */
+    struct tcq_sampling sampling; /* likewise, where the next token is drawn */
+    uint32_t chosen;              /* the next one */
+    uint32_t not_a_number;        /* a logit is none */
+    unsigned long long best;      /* of the argmax: zero between launches */
     uint32_t ticket, unused;
 };
 /* state->chosen: the largest logit's index, the smallest of several. */
 cudaError_t gpu_argmax_launch(struct gpu_state *state, const float *logits, uint32_t count,
+                              cudaStream_t stream);
+
+/* Working memory of drawing, gpu_sampler_nbytes() of it; zero at first. */
+enum { GPU_SAMPLING_TOKENS = 1024, GPU_SAMPLING_LAUNCHES = 5 };
+struct gpu_bins { /* of one digit: how many tokens have it, and their weights */
+    uint32_t count[TCQ_SAMPLING_BINS];
+    unsigned long long mass[TCQ_SAMPLING_BINS];
+};
+struct gpu_progress { /* of a rule */
+    uint32_t prefix;  /* digits of the key at its edge */
+    uint64_t target;  /* tokens, or their weights, still to reach below the ones above */
+    uint64_t above;   /* weights of those */
+};
+struct gpu_kept { /* of a block's tokens: how many have the edge's key, weights above it */
+    uint64_t ties, mass;
+};
+struct gpu_sampler {
+    struct gpu_bins bins[GPU_SAMPLING_LAUNCHES]; /* zero between tokens */
+    struct gpu_progress progress;
+    uint32_t tickets[GPU_SAMPLING_LAUNCHES + 1]; /* zero between launches */
+    uint32_t edge;   /* keys above it are kept, */
+    uint64_t equals; /* and as many with it */
+    struct gpu_kept kept[];
+};
+static inline size_t gpu_sampler_nbytes(uint32_t vocab)
+{
+    return sizeof(struct gpu_sampler) +
+           (vocab / GPU_SAMPLING_TOKENS + 1) * sizeof(struct gpu_kept);
+}
+/* state->chosen, of gpu_argmax_launch before, becomes what state->sampling draws; `rules`
+ * are its rules. */
+cudaError_t gpu_sample_launch(struct gpu_state *state, struct gpu_sampler *sampler,
+                              const float *logits, uint32_t vocab, uint32_t rules,
                               cudaStream_t stream);
 
 /* ---- attention ------------------------------------------------------------------- */

@@ -134,8 +134,7 @@ __global__ void __launch_bounds__(kRopeWarps * 32) rope(const __grid_constant__ 
 /* Larger for a larger logit, then for a smaller index; a NaN is the largest. */
 __device__ __forceinline__ unsigned long long rank_of(float logit, uint32_t index)
 {
-    const uint32_t bits = __float_as_uint(logit + 0.0f); /* -0 becomes 0 */
-    const uint32_t order = logit != logit ? ~0u : bits >> 31 ? ~bits : bits | 0x80000000u;
+    const uint32_t order = logit != logit ? ~0u : tcq_sampling_key(logit);
     return (unsigned long long)order << 32 | (0xffffffffu - index);
 }
 

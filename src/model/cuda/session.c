@@ -48,6 +48,7 @@ static size_t carve(struct gpu_session *s, const struct tcq_settings *t, uint32_
         {&s->logits, logits_rows(batch) * t->vocab * 4},
         {&s->partial, gpu_partial_count(s->sizes.splits_blocks, s->padded) * 4},
         {&s->tickets, (size_t)s->sizes.splits_blocks * 4},
+        {&s->sampler, gpu_sampler_nbytes(t->vocab)},
         {&s->state, sizeof *s->state},
     };
     size_t used = 0;
@@ -139,8 +140,9 @@ void gpu_session_close(struct tcq_session *session)
 {
     struct gpu_session *s = session->on_device;
     cudaStreamSynchronize(s->model->stream);
-    if (s->decode)
-        cudaGraphExecDestroy(s->decode);
+    for (size_t i = 0; i < GPU_CHOICES; i++)
+        if (s->decode[i])
+            cudaGraphExecDestroy(s->decode[i]);
     if (s->linear_decode)
         cudaGraphExecDestroy(s->linear_decode);
     if (s->host_state)
