@@ -409,6 +409,26 @@ static void time_interface(tcq_cuda *gpu)
             }
             printf(" us\n");
         }
+    printf("gate/up 5120->17408 k 3:");
+    for (uint32_t m : {1u, 8u, 32u, 64u, 128u, 512u}) {
+        struct tcq_tensor w[2] = {};
+        for (int i = 0; i < 2; i++) {
+            w[i].geometry.k = 3, w[i].geometry.L = 12, w[i].geometry.T = 256;
+            w[i].geometry.axis = 1, w[i].geometry.rows = 17408, w[i].geometry.cols = 5120;
+            w[i].scales = scales;
+        }
+        struct tcq_cuda_product p = {};
+        p.tensor = w, p.m = m;
+        p.x.data = x, p.x.dtype = TCQ_DTYPE_BF16, p.x.stride = 5120;
+        p.y.data = y, p.y.dtype = TCQ_DTYPE_BF16, p.y.stride = 17408;
+        const double t = time_us(10, [&](int i, cudaStream_t s) {
+            for (int j = 0; j < 2; j++)
+                w[j].words = words + nweights / 32 * 3 * (size_t)((2 * i + j) % copies);
+            must(tcq_cuda_gate_up(gpu, &p, &w[1], TCQ_SWIGLU_FUSED, s, &error), &error);
+        });
+        printf("  m%-3u %7.2f", m, t);
+    }
+    printf(" us\n");
     for (uint32_t k = 1; k <= 6; k++) {
         const uint32_t rows = 4096;
         const double t = time_us(1, [&](int, cudaStream_t s) {

@@ -222,6 +222,82 @@ static void check_gate_up(uint32_t k_gate, uint32_t k_up, enum tcq_swiglu tail, 
     layer_free(&up);
 }
 
+static void download(void *to, const void *d, size_t nbytes)
+{
+    struct tcq_error error = {0};
+    must(tcq_cuda_wait(gpu, NULL, &error), &error);
+    must(tcq_cuda_download(gpu, to, d, nbytes, &error), &error);
+}
+
+static float element(const void *data, enum tcq_dtype type, size_t i)
+{
+    return type == TCQ_DTYPE_F32    ? ((const float *)data)[i]
+           : type == TCQ_DTYPE_BF16 ? tcq_bf16_to_f32(((const uint16_t *)data)[i])
+                                    : tcq_f16_to_f32(((const uint16_t *)data)[i]);
+}
+
+/* gate/up on `on` is what its two products by themselves and the tail give. */
+static void check_gate_up_products(struct tcq_cuda *on, const struct tcq_geometry *both, uint32_t m,
+                                   const struct tcq_cuda_product *how)
+{
+    struct tcq_error error = {0};
+    const uint64_t out = both->rows, in = both->cols;
+    const enum tcq_dtype type = how->y.dtype;
+    const enum tcq_swiglu tail = m % 2 ? TCQ_SWIGLU_SPLIT : TCQ_SWIGLU_FUSED;
+    const size_t count = m * out, nbytes = count * tcq_dtype_nbytes(type);
+    struct layer gate = layer_make(both[0]), up = layer_make(both[1]);
+    void *d_x, *sums[2] = {allocate(nbytes), allocate(nbytes)};
+    float *x = inputs_make(m * in, &d_x), *want = allocate(count * sizeof *want);
+    void *d_y = to_gpu(want, nbytes);
+    struct tcq_cuda_product p = *how;
+    p.m = m;
+    p.x = (struct tcq_vectors){d_x, TCQ_DTYPE_BF16, in};
+    p.y = (struct tcq_vectors){d_y, type, out};
+    for (int i = 0; i < 2; i++) {
+        p.tensor = i ? &up.device : &gate.device;
+        must(tcq_cuda_multiply(gpu, &p, NULL, &error), &error);
+        download(sums[i], d_y, nbytes);
+    }
+    for (size_t i = 0; i < count; i++)
+        want[i] = tcq_swiglu_tail(type, tail, element(sums[0], type, i), element(sums[1], type, i));
+    p.tensor = &gate.device;
+    must(tcq_cuda_gate_up(on, &p, &up.device, tail, NULL, &error), &error);
+    report(same_outputs(want, d_y, type, count), "gate/up of two products", both, m);
+    tcq_cuda_free(gpu, d_x);
+    tcq_cuda_free(gpu, d_y);
+    free(x);
+    free(want);
+    free(sums[0]);
+    free(sums[1]);
+    layer_free(&gate);
+    layer_free(&up);
+}
+
+/* Sizes that 16 bytes divide and that they do not, k that agree and that do not, and a
+ * workspace that has room for the sums of a few vectors only. */
+static void check_all_gate_up(void)
+{
+    static const enum tcq_dtype types[] = {TCQ_DTYPE_F32, TCQ_DTYPE_F16, TCQ_DTYPE_BF16};
+    static const uint32_t ms[] = {1, 8, 33, 64, 100};
+    struct tcq_error error = {0};
+    struct tcq_cuda *narrow = NULL;
+    const struct tcq_cuda_options few = {.workspace_nbytes = 4 * 4 * 304 * 7};
+    must(tcq_cuda_create(&few, &narrow, &error), &error);
+    for (int i = 0; i < 3; i++)
+        for (uint32_t odd = 0; odd < 2; odd++) {
+            struct tcq_geometry both[2] = {{.k = 3, .L = 12, .T = 256, .axis = 1, .rows = 304 - odd,
+                                            .cols = 768}};
+            struct tcq_cuda_product how = {.y = {.dtype = types[i]}};
+            both[1] = both[0];
+            both[1].k -= odd;
+            for (size_t j = 0; j < sizeof ms / sizeof *ms; j++)
+                check_gate_up_products(gpu, both, ms[j] + odd, &how);
+            how.numerics = TCQ_NUMERICS_REFERENCE; /* a vector's bytes whatever its company */
+            check_gate_up_products(narrow, both, 30 + odd, &how);
+        }
+    tcq_cuda_destroy(narrow);
+}
+
 static void check_expand(struct tcq_geometry g)
 {
     struct tcq_error error = {0};
@@ -417,8 +493,10 @@ int main(int argc, char **argv)
     struct tcq_context *context = NULL;
     must(tcq_context_create(NULL, &context, &error), &error);
     check_refusals();
-    if (!brief)
+    if (!brief) {
         check_all_reference();
+        check_all_gate_up();
+    }
     for (uint32_t k = brief ? 3 : 1; k <= (brief ? 3 : 6); k++)
         for (uint32_t T = 64; T <= 256; T *= 2)
             check_encoder(context, k, T);

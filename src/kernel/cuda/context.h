@@ -26,7 +26,6 @@ struct tcq_cuda {
     char name[256];
     void *inputs;
     float *partial;
-    float *sums; /* of gate and up */
     void *workspace;
     size_t workspace_nbytes, nbytes;
     void *blas_workspace;
@@ -44,12 +43,6 @@ static inline enum tcq_status device_error(struct tcq_error *error, cudaError_t 
 
 /* Contexts of this process: products of two may meet on a GPU. */
 int tcq_cuda_contexts(void);
-
-/* Bytes of `sums`. */
-static inline size_t sums_nbytes(const struct tcq_cuda *cuda)
-{
-    return (size_t)cuda->multiprocessors * 256 * FAST_COLUMNS_MAX * sizeof(float);
-}
 
 static inline struct reference_tensor reference_tensor_of(const struct tcq_tensor *t)
 {

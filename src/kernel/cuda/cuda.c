@@ -70,10 +70,6 @@ static enum tcq_status memory_open(struct tcq_cuda *cuda, struct tcq_error *erro
         status = take(cuda, &memory, fast_partial_nbytes(cuda->multiprocessors), FAST_PARTIAL_EMPTY,
                       error);
     cuda->partial = memory;
-    memory = NULL;
-    if (status == TCQ_OK)
-        status = take(cuda, &memory, sums_nbytes(cuda), 0, error);
-    cuda->sums = memory;
     if (status == TCQ_OK)
         status = take(cuda, &cuda->blas_workspace, BLAS_WORKSPACE_NBYTES, 0, error);
     return status == TCQ_OK ? take(cuda, &cuda->workspace, cuda->workspace_nbytes, 0, error)
@@ -111,8 +107,7 @@ void tcq_cuda_destroy(struct tcq_cuda *cuda)
         return;
     atomic_fetch_sub(&contexts, 1);
     blas_close(cuda->blas);
-    void *memory[] = {cuda->inputs, cuda->partial, cuda->sums, cuda->blas_workspace,
-                      cuda->workspace};
+    void *memory[] = {cuda->inputs, cuda->partial, cuda->blas_workspace, cuda->workspace};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         tcq_cuda_free(cuda, memory[i]);
     tcq_free(cuda);

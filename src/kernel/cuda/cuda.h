@@ -77,7 +77,8 @@ enum tcq_status tcq_cuda_multiply(struct tcq_cuda *cuda, const struct tcq_cuda_p
                                   void *stream, struct tcq_error *error);
 
 /* mid = silu(gate x) * (up x): two products with the same x, axis 1 and sizes; k
- * may differ.  y of `gate` is mid, y of `up` is not used. */
+ * may differ.  y of `gate` is mid; it must not be x.  Up to a quarter of the workspace
+ * holds sums. */
 enum tcq_status tcq_cuda_gate_up(struct tcq_cuda *cuda, const struct tcq_cuda_product *gate,
                                  const struct tcq_tensor *up, enum tcq_swiglu tail, void *stream,
                                  struct tcq_error *error);

@@ -87,6 +87,19 @@ cudaError_t fast_inputs_launch(const struct fast_args *args, uint32_t axis, cuda
 cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream);
 cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream);
 
+/* gate/up after its products: y [m][rows], the gate's sums, becomes mid; up likewise of
+ * `dtype`. */
+struct swiglu_args {
+    void *y;
+    const void *up;
+    size_t y_stride, up_stride;
+    uint64_t rows;
+    uint32_t m;
+    enum tcq_swiglu tail;
+};
+cudaError_t swiglu_launch(const struct swiglu_args *args, enum tcq_dtype dtype,
+                          cudaStream_t stream);
+
 /* Encoder, L = 12.  *bad_row becomes the lowest row without a scale. */
 cudaError_t encode_scales_launch(uint16_t *scales, const float *src, size_t src_stride,
                                  uint32_t rows, uint32_t cols, double table_rms, uint32_t *bad_row,
@@ -119,9 +132,6 @@ enum reference_form { REFERENCE_GENERIC, REFERENCE_BALANCED, REFERENCE_BALANCED_
 
 cudaError_t reference_reduce_launch(const struct reference_args *args, cudaStream_t stream);
 cudaError_t reference_gate_up_launch(const struct reference_args *args, cudaStream_t stream);
-/* The tail alone, from float32 sums [m][rows] of gate and up. */
-cudaError_t reference_swiglu_launch(const struct reference_args *args, const float *gate,
-                                    const float *up, cudaStream_t stream);
 cudaError_t reference_scatter_launch(const struct reference_args *args, enum reference_form form,
                                      cudaStream_t stream);
 /* Products on bf16 weights, k ascending: tiled (axis 1) and wide (axis 0) with one

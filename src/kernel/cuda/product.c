@@ -362,37 +362,96 @@ enum tcq_status tcq_cuda_multiply(struct tcq_cuda *cuda, const struct tcq_cuda_p
 
 /* ---- gate/up ----------------------------------------------------------------------- */
 
-/* Float32 sums of both in the workspace, then the tail; `most` vectors at a time. */
-static enum tcq_status gate_up_in_steps(struct tcq_cuda *cuda, const struct tcq_cuda_product *gate,
-                                        const struct tcq_tensor *up, enum tcq_swiglu tail,
+/* Can two products of a step have their x prepared once? */
+static bool share_inputs(const struct tcq_cuda *cuda, const struct tcq_cuda_product *gate,
+                         const struct tcq_cuda_product *up)
+{
+    return cuda->small && gate->tensor->geometry.k == up->tensor->geometry.k &&
+           gate->m * fast_args_of(cuda, gate).pieces <= FAST_COLUMNS_MAX &&
+           tcq_cuda_select(gate, NULL) == TCQ_OPERATION_SMALL &&
+           tcq_cuda_select(up, NULL) == TCQ_OPERATION_SMALL;
+}
+
+static enum tcq_status both_products(struct tcq_cuda *cuda, const struct tcq_cuda_product *gate,
+                                     const struct tcq_cuda_product *up, cudaStream_t stream,
+                                     struct tcq_error *error)
+{
+    if (!share_inputs(cuda, gate, up)) {
+        enum tcq_status status = tcq_cuda_multiply(cuda, gate, stream, error);
+        return status == TCQ_OK ? tcq_cuda_multiply(cuda, up, stream, error) : status;
+    }
+    struct fast_args a = fast_args_of(cuda, gate), b = fast_args_of(cuda, up);
+    a.columns = b.columns = gate->m * a.pieces;
+    cudaError_t code = fast_inputs_launch(&a, 1, stream);
+    if (code == cudaSuccess)
+        code = fast_axis1_launch(&a, cuda->multiprocessors, stream);
+    if (code == cudaSuccess)
+        code = fast_axis1_launch(&b, cuda->multiprocessors, stream);
+    return device_error(error, code, "starting gate/up on the GPU");
+}
+
+/* The operation of all vectors, which those of the last step alone might not have. */
+static enum tcq_operation operation_of(const struct tcq_cuda_product *whole,
+                                       const struct tcq_tensor *tensor)
+{
+    struct tcq_cuda_product p = *whole;
+    p.tensor = tensor;
+    const enum tcq_operation operation =
+        whole->operation ? whole->operation : tcq_cuda_select(&p, NULL);
+    /* AUTO's SMALL has a stand-in where a GPU cannot do it; it is there for any fewer. */
+    return operation == TCQ_OPERATION_SMALL ? whole->operation : operation;
+}
+
+/* Vectors of a step: the sums of up take a quarter of the workspace at most. */
+static uint32_t step_of(const struct tcq_cuda *cuda, uint32_t m, size_t vector_nbytes)
+{
+    const size_t most = cuda->workspace_nbytes / 4 / vector_nbytes;
+    return most < m ? (uint32_t)most : m;
+}
+
+/* Sums of gate in mid's place, of up at the workspace's end, which the products then do
+ * without; then the tail. */
+static enum tcq_status gate_up_in_steps(struct tcq_cuda *cuda, const struct tcq_cuda_product *whole,
+                                        const struct tcq_tensor *up_tensor, enum tcq_swiglu tail,
                                         cudaStream_t stream, struct tcq_error *error)
 {
-    const uint64_t out = gate->tensor->geometry.rows;
-    float *sums = cuda->sums;
-    uint64_t most = sums_nbytes(cuda) / sizeof *sums / (2 * out);
-    if (most == 0)
-        return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED, "gate/up on the GPU: %llu outputs",
-                             (unsigned long long)out);
-    struct tcq_cuda_product p = *gate;
-    for (uint32_t first = 0; first < gate->m; first += p.m) {
-        p.m = gate->m - first < most ? gate->m - first : (uint32_t)most;
-        p.x.data = (char *)gate->x.data + first * gate->x.stride * tcq_dtype_nbytes(gate->x.dtype);
-        for (int i = 0; i < 2; i++) {
-            p.tensor = i ? up : gate->tensor;
-            p.y = (struct tcq_vectors){sums + (uint32_t)i * p.m * out, TCQ_DTYPE_F32, out};
-            enum tcq_status status = tcq_cuda_multiply(cuda, &p, stream, error);
-            if (status != TCQ_OK)
-                return status;
-        }
-        struct reference_args a = reference_args_of(gate);
-        a.tail = tail;
-        a.m = p.m;
-        a.y = (char *)gate->y.data + first * gate->y.stride * tcq_dtype_nbytes(gate->y.dtype);
-        cudaError_t code = reference_swiglu_launch(&a, sums, sums + p.m * out, stream);
-        if (code != cudaSuccess)
-            return device_error(error, code, "starting gate/up on the GPU");
+    const uint64_t out = whole->tensor->geometry.rows, stride = (out + 7) & ~(uint64_t)7;
+    const size_t x_nbytes = whole->x.stride * tcq_dtype_nbytes(whole->x.dtype);
+    const size_t y_nbytes = whole->y.stride * tcq_dtype_nbytes(whole->y.dtype);
+    const size_t up_nbytes = stride * tcq_dtype_nbytes(whole->y.dtype);
+    const size_t workspace_nbytes = cuda->workspace_nbytes;
+    const uint32_t step = step_of(cuda, whole->m, up_nbytes);
+    enum tcq_status status = TCQ_OK;
+    if (step == 0)
+        return tcq_error_set(error, TCQ_ERROR_MEMORY,
+                             "gate/up on the GPU: %llu outputs, and a workspace of %zu bytes",
+                             (unsigned long long)out, workspace_nbytes);
+    cuda->workspace_nbytes = (workspace_nbytes - step * up_nbytes) & ~(size_t)255;
+    void *sums = (char *)cuda->workspace + cuda->workspace_nbytes;
+    for (uint32_t first = 0; first < whole->m && status == TCQ_OK; first += step) {
+        struct tcq_cuda_product gate = *whole;
+        gate.m = whole->m - first < step ? whole->m - first : step;
+        gate.x.data = (char *)whole->x.data + first * x_nbytes;
+        gate.y.data = (char *)whole->y.data + first * y_nbytes;
+        struct tcq_cuda_product up = gate;
+        gate.operation = operation_of(whole, whole->tensor);
+        up.operation = operation_of(whole, up_tensor);
+        up.tensor = up_tensor;
+        up.y = (struct tcq_vectors){sums, whole->y.dtype, stride};
+        const struct swiglu_args a = {.y = gate.y.data,
+                                      .up = sums,
+                                      .y_stride = gate.y.stride,
+                                      .up_stride = stride,
+                                      .rows = out,
+                                      .m = gate.m,
+                                      .tail = tail};
+        status = both_products(cuda, &gate, &up, stream, error);
+        if (status == TCQ_OK)
+            status = device_error(error, swiglu_launch(&a, whole->y.dtype, stream),
+                                  "starting gate/up on the GPU");
     }
-    return TCQ_OK;
+    cuda->workspace_nbytes = workspace_nbytes;
+    return status;
 }
 
 enum tcq_status tcq_cuda_gate_up(struct tcq_cuda *cuda, const struct tcq_cuda_product *gate,

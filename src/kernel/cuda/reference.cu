@@ -105,16 +105,6 @@ __global__ void gate_up(const __grid_constant__ reference_args p)
                   tcq_swiglu_tail(p.y_type, p.tail, gate[i], up[i]));
 }
 
-/* SwiGLU of float32 sums of gate and up that were made before. */
-__global__ void swiglu(const __grid_constant__ reference_args p, const float *gate, const float *up)
-{
-    const uint64_t row = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x;
-    if (row < p.w.rows)
-        store(p.y, p.y_type, blockIdx.y * p.y_stride + row,
-              tcq_swiglu_tail(p.y_type, p.tail, gate[blockIdx.y * p.w.rows + row],
-                              up[blockIdx.y * p.w.rows + row]));
-}
-
 /* ---- scatter ---------------------------------------------------------------- */
 
 /* Outputs of one lane, eight or fewer at known positions, over one split. */
@@ -349,13 +339,6 @@ cudaError_t reference_reduce_launch(const struct reference_args *p, cudaStream_t
 cudaError_t reference_gate_up_launch(const struct reference_args *p, cudaStream_t stream)
 {
     gate_up<<<dim3(blocks_for(p->w.rows, 4), blocks_for(p->m, kVectors)), dim3(32, 4), 0, stream>>>(*p);
-    return cudaGetLastError();
-}
-
-cudaError_t reference_swiglu_launch(const struct reference_args *p, const float *gate,
-                                    const float *up, cudaStream_t stream)
-{
-    swiglu<<<dim3(blocks_for(p->w.rows, 256), p->m), 256, 0, stream>>>(*p, gate, up);
     return cudaGetLastError();
 }
 
