@@ -197,8 +197,8 @@ TCQ_API enum tcq_status tcq_session_forward(struct tcq_session *session, const u
                                             struct tcq_error *error);
 
 /* tcq_session_forward, then tcq_sampler_next on the logits of the last position.  On
- * a GPU that takes the likeliest token, the choice is made there and only the token
- * comes back.  Errors: those of both. */
+ * a GPU the choice is made there, the same one, and only the token comes back.
+ * Errors: those of both. */
 struct tcq_sampler;
 TCQ_API enum tcq_status tcq_session_next(struct tcq_session *session, struct tcq_sampler *sampler,
                                          const uint32_t *tokens, size_t count, uint32_t *token,
@@ -231,7 +231,8 @@ TCQ_API enum tcq_status tcq_sampler_create(const struct tcq_sampler_options *opt
                                            uint32_t vocab, struct tcq_sampler **out,
                                            struct tcq_error *error);
 TCQ_API void tcq_sampler_destroy(struct tcq_sampler *sampler);
-/* The next token.  Errors: VALUE where a logit is not a number. */
+/* The next token: the same on every processor for the same logits, options and number of
+ * choices before.  Errors: VALUE where a logit is not a number. */
 TCQ_API enum tcq_status tcq_sampler_next(struct tcq_sampler *sampler, const float *logits,
                                          uint32_t *token, struct tcq_error *error);
 

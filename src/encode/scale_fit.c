@@ -9,13 +9,6 @@
 
 #include "code/code.h"
 
-/* Factors tried: 2^(i/STEPS), up to 16. */
-enum { STEPS = 8, FACTORS = 4 * STEPS + 1 };
-
-/* A weight beyond the code's reach costs more than what is cut off: its
- * neighbours have to give way to the few paths that lead out there.  */
-static const double overshoot_cost = 8.0;
-
 double tcq_expected_error(uint32_t k, uint32_t L)
 {
     /* Measured, to about 1 %: `tcq-expected-mse` of the tests prints this table. */
@@ -56,21 +49,25 @@ static double overshoot(const struct tcq_scale_fit *fit, const float *weights, s
 {
     double low = fit->lowest * scale, high = fit->highest * scale, sum = 0.0;
     for (size_t i = 0; i < count; i++) {
-        double w = (double)weights[i];
-        double beyond = w > high ? w - high : w < low ? low - w : 0.0;
+        double beyond = tcq_scale_fit_beyond((double)weights[i], low, high);
         sum += beyond * beyond;
     }
     return sum;
+}
+
+double tcq_scale_fit_step(int i)
+{
+    return exp2((double)i / TCQ_SCALE_FIT_STEPS);
 }
 
 double tcq_scale_fit_factor(const struct tcq_scale_fit *fit, const float *weights, size_t count,
                             double scale)
 {
     double best = 1.0, least = HUGE_VAL;
-    for (int i = 0; i < FACTORS; i++) {
-        double factor = exp2((double)i / STEPS), s = factor * scale;
+    for (int i = 0; i < TCQ_SCALE_FIT_FACTORS; i++) {
+        double factor = tcq_scale_fit_step(i), s = factor * scale;
         double beyond = overshoot(fit, weights, count, s);
-        double error = (double)count * fit->error * s * s + overshoot_cost * beyond;
+        double error = tcq_scale_fit_cost(fit, count, s, beyond);
         if (error < least) {
             least = error;
             best = factor;

@@ -5,7 +5,7 @@
  * the same bytes for every number of vectors, and times with weights rotated
  * through more memory than the L2 cache holds, beside cuBLAS bf16.
  *
- *     bench_cuda [check|time|choices|all]
+ *     bench_cuda [check|time|interface|choices|all]
  *
  * BENCH_PLAIN=1: the kernels as on GPUs before compute capability 9.0.  BENCH_L2=1: weights
  * from the L2 cache.  BENCH_TOGETHER=1: launches of axis 0 as where two may meet.
@@ -368,12 +368,33 @@ static void must(enum tcq_status status, const struct tcq_error *error)
     exit(1);
 }
 
+static void time_encoder(tcq_cuda *gpu, tcq_encoder_options options, const float *src,
+                         uint32_t rows)
+{
+    struct tcq_error error = {};
+    struct tcq_cuda_encode job = {};
+    size_t work = 0;
+    must(tcq_cuda_encode_work_nbytes(gpu, &options, &work, &error), &error);
+    job.options = options, job.rows = rows, job.cols = job.src_stride = 5120, job.d_src = src;
+    CHECK(cudaMalloc(&job.d_words, rows * 5120 / 32 * options.k * 4));
+    CHECK(cudaMalloc(&job.d_scales, rows * 2));
+    CHECK(cudaMalloc(&job.d_bad_row, 4));
+    CHECK(cudaMalloc(&job.d_work, work + 1));
+    const double t = time_us(
+        1, [&](int, cudaStream_t s) { must(tcq_cuda_encode(gpu, &job, s, &error), &error); });
+    printf("encoder L %u k %u%s: %.0f million weights/s\n", options.L, options.k,
+           options.scale == TCQ_SCALE_FIT ? " fit" : "", rows * 5120.0 / t);
+    fflush(stdout);
+    for (void *p : {(void *)job.d_words, (void *)job.d_scales, (void *)job.d_bad_row, job.d_work})
+        CHECK(cudaFree(p));
+}
+
 /* Many vectors, gate/up and the encoder, through the C interface. */
 static void time_interface(tcq_cuda *gpu)
 {
     const size_t nweights = (size_t)17408 * 5120;
     struct tcq_error error = {};
-    uint32_t *words, *bad;
+    uint32_t *words;
     uint16_t *scales;
     void *x, *y;
     float *src;
@@ -383,7 +404,6 @@ static void time_interface(tcq_cuda *gpu)
     CHECK(cudaMalloc(&x, (size_t)512 * 17408 * 2));
     CHECK(cudaMalloc(&y, (size_t)512 * 17408 * 4));
     CHECK(cudaMalloc(&src, nweights * 4));
-    CHECK(cudaMalloc(&bad, 4));
     fill_words<<<1024, 256>>>(words, nweights / 8 * copies, 1);
     fill_scales<<<64, 256>>>(scales, 17408, 2);
     fill_x<<<64, 256>>>(x, (size_t)512 * 17408, FAST_BF16, 3, 1.0f);
@@ -429,15 +449,10 @@ static void time_interface(tcq_cuda *gpu)
         printf("  m%-3u %7.2f", m, t);
     }
     printf(" us\n");
-    for (uint32_t k = 1; k <= 6; k++) {
-        const uint32_t rows = 4096;
-        const double t = time_us(1, [&](int, cudaStream_t s) {
-            must(tcq_cuda_encode(gpu, words, scales, bad, src, 5120, rows, 5120, k, 256, s, &error),
-                 &error);
-        });
-        printf("encoder k %u: %.0f million weights/s\n", k, rows * 5120.0 / t);
-        fflush(stdout);
-    }
+    for (uint32_t L = 8; L <= 16; L += 4)
+        for (uint32_t k = 1; k <= 6; k++)
+            time_encoder(gpu, {k, L, 256, TCQ_SCALE_RMS}, src, L == 16 ? 256 : 4096);
+    time_encoder(gpu, {3, 12, 256, TCQ_SCALE_FIT}, src, 4096);
 }
 
 /* Choosing the next of 151936 tokens. */
@@ -487,7 +502,8 @@ int main(int argc, char **argv)
         time_choices();
         return 0;
     }
-    if (strcmp(what, "time")) {
+    const bool checking = strcmp(what, "time") && strcmp(what, "interface");
+    if (checking) {
         for (uint32_t k = 2; k <= 4; k++)
             for (int axis = 0; axis < 2; axis++) {
                 check({17408, 5120, k, 256, axis, 0}, FAST_BF16, 1, 1.0f);
@@ -501,7 +517,8 @@ int main(int argc, char **argv)
         printf("%d checks, %d failures\n", checks, failures);
     }
     if (strcmp(what, "check")) {
-        time_layers();
+        if (strcmp(what, "interface"))
+            time_layers();
         struct tcq_error error = {};
         struct tcq_cuda *gpu = nullptr;
         must(tcq_cuda_create(nullptr, &gpu, &error), &error);
@@ -509,5 +526,5 @@ int main(int argc, char **argv)
         time_choices();
         tcq_cuda_destroy(gpu);
     }
-    return failures || (!checks && strcmp(what, "time"));
+    return failures || (!checks && checking);
 }

@@ -359,65 +359,125 @@ static void check_bound(struct tcq_geometry g, uint32_t m, enum tcq_operation op
     layer_free(&l);
 }
 
-static void check_encoder(struct tcq_context *context, uint32_t k, uint32_t T)
+/* A row of zeros, an outlier, ties, a scale that underflows, and the rest normal. */
+static float *source_make(size_t rows, size_t cols)
 {
-    enum { ROWS = 9, COLS = 768 };
-    struct tcq_error error = {0};
-    struct tcq_geometry g = {.k = k, .L = 12, .T = T, .axis = 1, .rows = ROWS, .cols = COLS};
-    const size_t words = tcq_geometry_words(&g);
-    float *src = allocate(ROWS * COLS * 4);
-    for (size_t i = 0; i < ROWS * COLS; i++)
+    float *src = allocate(rows * cols * 4);
+    for (size_t i = 0; i < rows * cols; i++)
         src[i] = random_normal() * 0.02f;
-    memset(src, 0, COLS * 4); /* a row of zeros */
-    src[COLS + 5] = 3.0f;     /* an outlier */
-    for (size_t i = 0; i < COLS; i++) {
-        src[2 * COLS + i] = i % 3 ? 0.25f : -0.25f; /* ties */
-        src[3 * COLS + i] *= 0x1p-26f;              /* a scale that underflows */
+    memset(src, 0, cols * 4);
+    src[cols + 5] = 3.0f;
+    for (size_t i = 0; i < cols; i++) {
+        src[2 * cols + i] = i % 3 ? 0.25f : -0.25f;
+        src[3 * cols + i] *= 0x1p-26f;
     }
-    struct tcq_encoder *encoder = NULL;
-    const struct tcq_encoder_options options = {.k = k, .T = T};
-    must(tcq_encoder_create(context, &options, &encoder, &error), &error);
-    uint32_t *want = allocate(words * 4), *got = allocate(words * 4), bad_row = 0;
-    uint16_t want_scales[ROWS], got_scales[ROWS];
-    must(tcq_encode_rows(encoder, want, want_scales, src, ROWS, COLS, COLS, NULL, NULL, &error),
-         &error);
-    tcq_encoder_destroy(encoder);
-    float *d_src = to_gpu(src, ROWS * COLS * 4);
-    uint32_t *d_words = to_gpu(got, words * 4), *d_bad = to_gpu(&bad_row, 4);
-    uint16_t *d_scales = to_gpu(want_scales, sizeof want_scales);
-    must(
-        tcq_cuda_encode(gpu, d_words, d_scales, d_bad, d_src, COLS, ROWS, COLS, k, T, NULL, &error),
-        &error);
-    must(tcq_cuda_wait(gpu, NULL, &error), &error);
-    must(tcq_cuda_download(gpu, got, d_words, words * 4, &error), &error);
-    must(tcq_cuda_download(gpu, got_scales, d_scales, sizeof got_scales, &error), &error);
-    must(tcq_cuda_download(gpu, &bad_row, d_bad, 4, &error), &error);
-    report(bad_row == UINT32_MAX && !memcmp(want_scales, got_scales, sizeof want_scales), "scales",
-           &g, 0);
-    report(!memcmp(want, got, words * 4), "encoder", &g, 0);
-    struct tcq_cuda_encoder *on_gpu = NULL; /* host to host, in two calls of other sizes */
-    memset(got, 0, words * 4);
-    memset(got_scales, 0, sizeof got_scales);
-    must(tcq_cuda_encoder_create(gpu, &options, &on_gpu, &error), &error);
-    must(tcq_cuda_encode_rows(on_gpu, got, got_scales, src, 2, COLS, COLS, NULL, NULL, &error),
-         &error);
-    must(tcq_cuda_encode_rows(on_gpu, got + words / ROWS * 2, got_scales + 2, src + 2 * COLS,
-                              ROWS - 2, COLS, COLS, NULL, NULL, &error),
-         &error);
-    report(!memcmp(want_scales, got_scales, sizeof want_scales) && !memcmp(want, got, words * 4),
-           "encoder, host to host", &g, 0);
-    src[7 * COLS + 3] = INFINITY;
-    report(tcq_cuda_encode_rows(on_gpu, got, got_scales, src, ROWS, COLS, COLS, NULL, NULL,
-                                &error) == TCQ_ERROR_VALUE &&
-               strstr(error.message, "row 7, column 3"),
-           "encoder, a weight that is infinite", &g, 0);
-    tcq_cuda_encoder_destroy(on_gpu);
-    void *device[] = {d_src, d_words, d_bad, d_scales};
+    return src;
+}
+
+struct packed {
+    uint32_t *words;
+    uint16_t *scales;
+};
+
+/* Device memory to device memory. */
+static void check_encoder_device(const struct tcq_encoder_options *options,
+                                 const struct tcq_geometry *g, const float *src,
+                                 const struct packed *want)
+{
+    struct tcq_error error = {0};
+    const size_t words = tcq_geometry_words(g), weights = g->rows * g->cols;
+    size_t work_nbytes = 0;
+    uint32_t *got = allocate(words * 4), bad_row = 0;
+    uint16_t *got_scales = allocate(g->rows * 2);
+    must(tcq_cuda_encode_work_nbytes(gpu, options, &work_nbytes, &error), &error);
+    struct tcq_cuda_encode job = {.options = *options,
+                                  .rows = g->rows,
+                                  .cols = g->cols,
+                                  .d_src = to_gpu(src, weights * 4),
+                                  .src_stride = g->cols,
+                                  .d_words = to_gpu(got, words * 4),
+                                  .d_scales = to_gpu(got_scales, g->rows * 2),
+                                  .d_bad_row = to_gpu(&bad_row, 4)};
+    if (work_nbytes)
+        must(tcq_cuda_alloc(gpu, work_nbytes, &job.d_work, &error), &error);
+    must(tcq_cuda_encode(gpu, &job, NULL, &error), &error);
+    download(got, job.d_words, words * 4);
+    download(got_scales, job.d_scales, g->rows * 2);
+    download(&bad_row, job.d_bad_row, 4);
+    report(bad_row == UINT32_MAX && !memcmp(want->scales, got_scales, g->rows * 2), "scales", g, 0);
+    report(!memcmp(want->words, got, words * 4), "encoder", g, 0);
+    void *device[] = {(void *)(uintptr_t)job.d_src, job.d_words, job.d_scales, job.d_bad_row,
+                      job.d_work};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         tcq_cuda_free(gpu, device[i]);
-    free(src);
-    free(want);
     free(got);
+    free(got_scales);
+}
+
+/* Host to host, in two calls of other sizes, and a row without a scale. */
+static void check_encoder_host(const struct tcq_encoder_options *options,
+                               const struct tcq_geometry *g, float *src, const struct packed *want)
+{
+    struct tcq_error error = {0};
+    const size_t words = tcq_geometry_words(g), rows = g->rows, cols = g->cols;
+    uint32_t *got = allocate(words * 4);
+    uint16_t *scales = allocate(rows * 2);
+    struct tcq_cuda_encoder *on_gpu = NULL;
+    must(tcq_cuda_encoder_create(gpu, options, &on_gpu, &error), &error);
+    must(tcq_cuda_encode_rows(on_gpu, got, scales, src, 2, cols, cols, NULL, NULL, &error), &error);
+    must(tcq_cuda_encode_rows(on_gpu, got + words / rows * 2, scales + 2, src + 2 * cols, rows - 2,
+                              cols, cols, NULL, NULL, &error),
+         &error);
+    report(!memcmp(want->scales, scales, rows * 2) && !memcmp(want->words, got, words * 4),
+           "encoder, host to host", g, 0);
+    src[(rows - 2) * cols + 3] = INFINITY;
+    char where[64];
+    snprintf(where, sizeof where, "row %zu, column 3", rows - 2);
+    report(tcq_cuda_encode_rows(on_gpu, got, scales, src, rows, cols, cols, NULL, NULL, &error) ==
+                   TCQ_ERROR_VALUE &&
+               strstr(error.message, where),
+           "encoder, a weight that is infinite", g, 0);
+    tcq_cuda_encoder_destroy(on_gpu);
+    free(got);
+    free(scales);
+}
+
+static void check_encoder(struct tcq_context *context, struct tcq_encoder_options options,
+                          uint64_t rows, uint64_t cols)
+{
+    struct tcq_error error = {0};
+    const struct tcq_geometry g = {.k = options.k, .L = options.L, .T = options.T, .axis = 1,
+                                   .rows = rows, .cols = cols};
+    float *src = source_make(rows, cols);
+    const struct packed want = {allocate(tcq_geometry_words(&g) * 4), allocate(rows * 2)};
+    struct tcq_encoder *encoder = NULL;
+    must(tcq_encoder_create(context, &options, &encoder, &error), &error);
+    must(tcq_encode_rows(encoder, want.words, want.scales, src, rows, cols, cols, NULL, NULL,
+                         &error),
+         &error);
+    tcq_encoder_destroy(encoder);
+    check_encoder_device(&options, &g, src, &want);
+    check_encoder_host(&options, &g, src, &want);
+    free(src);
+    free(want.words);
+    free(want.scales);
+}
+
+static void check_all_encoders(struct tcq_context *context, bool brief)
+{
+    for (uint32_t k = brief ? 3 : 1; k <= (brief ? 3 : 6); k++) {
+        for (uint32_t T = 64; T <= 256; T *= 2)
+            check_encoder(context, (struct tcq_encoder_options){.k = k, .L = 12, .T = T}, 9, 768);
+        for (uint32_t L = brief ? 15 : 8; L <= 16; L++)
+            check_encoder(context,
+                          (struct tcq_encoder_options){.k = k, .L = L, .T = 64u << (k + L) % 3,
+                                                       .scale = L % 2 ? TCQ_SCALE_FIT
+                                                                      : TCQ_SCALE_RMS},
+                          brief ? 4 : 7, L > 13 ? 256 : 512);
+    }
+    /* Rows of several tiles, some with far outliers, some without. */
+    check_encoder(context, (struct tcq_encoder_options){.k = 2, .L = 12, .T = 64,
+                                                        .scale = TCQ_SCALE_FIT}, 70, 1088);
 }
 
 static struct tcq_geometry geometry(uint32_t axis, uint32_t k, uint32_t L, uint32_t T,
@@ -497,9 +557,7 @@ int main(int argc, char **argv)
         check_all_reference();
         check_all_gate_up();
     }
-    for (uint32_t k = brief ? 3 : 1; k <= (brief ? 3 : 6); k++)
-        for (uint32_t T = 64; T <= 256; T *= 2)
-            check_encoder(context, k, T);
+    check_all_encoders(context, brief);
     for (uint32_t axis = 0; axis < 2; axis++)
         for (uint32_t k = 2; k <= 4; k++) {
             const struct tcq_geometry g = geometry(axis, k, 12, 256, axis ? 300 : 528, 512);

@@ -9,10 +9,11 @@
 
 struct gpu {
     struct tcq_cuda *cuda;
+    enum tcq_scale_rule scale;
     struct tcq_cuda_encoder *encoders[TCQ_K_MAX][3];
 };
 
-enum tcq_status gpu_open(struct gpu **out, struct tcq_error *error)
+enum tcq_status gpu_open(enum tcq_scale_rule scale, struct gpu **out, struct tcq_error *error)
 {
     /* Only the encoder is used: no room for dense weights. */
     const struct tcq_cuda_options options = {.workspace_nbytes = 1 << 20};
@@ -24,6 +25,7 @@ enum tcq_status gpu_open(struct gpu **out, struct tcq_error *error)
         tcq_free(gpu);
         return status;
     }
+    gpu->scale = scale;
     *out = gpu;
     return TCQ_OK;
 }
@@ -51,7 +53,8 @@ enum tcq_status gpu_encode_rows(struct gpu *gpu, const struct tcq_geometry *g, u
     struct tcq_cuda_encoder **encoder = &gpu->encoders[g->k - 1][g->T == 64    ? 0
                                                                  : g->T == 128 ? 1
                                                                                : 2];
-    const struct tcq_encoder_options options = {.k = g->k, .L = g->L, .T = g->T};
+    const struct tcq_encoder_options options = {
+        .k = g->k, .L = g->L, .T = g->T, .scale = gpu->scale};
     enum tcq_status status =
         *encoder ? TCQ_OK : tcq_cuda_encoder_create(gpu->cuda, &options, encoder, error);
     return status == TCQ_OK ? tcq_cuda_encode_rows(*encoder, words, scales, src, rows, g->cols,

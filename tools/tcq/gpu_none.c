@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "gpu.h"
 
-enum tcq_status gpu_open(struct gpu **out, struct tcq_error *error)
+enum tcq_status gpu_open(enum tcq_scale_rule scale, struct gpu **out, struct tcq_error *error)
 {
-    (void)out;
+    (void)scale, (void)out;
     return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
                          "this tcq was built without CUDA: nvcc was not found when it was built");
 }

@@ -17,11 +17,6 @@
 
 /* ---- Encoders ---- */
 
-bool pack_on_gpu(const struct pack *pack, const struct tcq_geometry *geometry)
-{
-    return pack->gpu && geometry->L == 12;
-}
-
 uint64_t pack_chunk_weights(const struct pack *pack)
 {
     return pack->gpu ? PACK_CHUNK_WEIGHTS_GPU
@@ -38,9 +33,7 @@ static int open_gpu(struct pack *pack, enum tcq_scale_rule scale)
     struct tcq_error error = {0};
     if (!pack->args->cuda)
         return CLI_CONTINUE;
-    if (scale != TCQ_SCALE_RMS)
-        return cli_usage("--device cuda: the GPU has the scale rule rms only");
-    if (gpu_open(&pack->gpu, &error) != TCQ_OK)
+    if (gpu_open(scale, &pack->gpu, &error) != TCQ_OK)
         return cli_fail(NULL, &error);
     if (!pack->args->quiet)
         cli_message("encoding on %s", gpu_name(pack->gpu));
@@ -49,15 +42,12 @@ static int open_gpu(struct pack *pack, enum tcq_scale_rule scale)
 
 static int create_encoders(struct pack *pack, enum tcq_scale_rule scale)
 {
-    bool said = false;
+    if (pack->gpu)
+        return CLI_CONTINUE;
     for (size_t i = 0; i < pack->plan->count; i++) {
         const struct plan_entry *entry = &pack->plan->entries[i];
-        if (entry->action != PLAN_PACK || pack_on_gpu(pack, &entry->geometry))
+        if (entry->action != PLAN_PACK)
             continue;
-        if (pack->gpu && !said)
-            cli_message("'%s' has L = %u: the GPU encodes L = 12 only, the CPU takes it",
-                        entry->tensor->name, entry->geometry.L);
-        said = true;
         struct tcq_encoder **slot = pack_encoder(pack, &entry->geometry);
         struct tcq_encoder_options options = {
             .k = entry->geometry.k, .L = entry->geometry.L, .T = entry->geometry.T, .scale = scale};

@@ -39,8 +39,6 @@ void pack_destroy(struct pack *pack);
 
 /* Weights of one chunk. */
 uint64_t pack_chunk_weights(const struct pack *pack);
-/* Whether the GPU encodes tensors of that geometry. */
-bool pack_on_gpu(const struct pack *pack, const struct tcq_geometry *geometry);
 /* The encoder for the k and T of geometry. */
 struct tcq_encoder **pack_encoder(struct pack *pack, const struct tcq_geometry *geometry);
 /* Bytes that pack_run needs at most, with the mapped pages of one tensor. */

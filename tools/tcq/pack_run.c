@@ -273,7 +273,7 @@ static enum pipeline_result encode(struct run *run, struct job *job)
     struct encode_progress progress = {run, job};
     struct tcq_error error = {0};
     enum tcq_status status;
-    if (pack_on_gpu(run->pack, g))
+    if (run->pack->gpu)
         status = gpu_encode_rows(run->pack->gpu, g, job->words, job->scales, job->values,
                                  job->row_count, on_progress, &progress, &error);
     else

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA back end: the context and its memory, expand and encode.
+ * The CUDA back end: the context and its memory, and expand.
  */
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "code/code.h"
 #include "format/geometry.h"
 #include "kernel/cuda/context.h"
 
@@ -172,7 +171,7 @@ enum tcq_status tcq_cuda_wait(struct tcq_cuda *cuda, void *stream, struct tcq_er
     return device_error(error, cudaStreamSynchronize(stream), "running on the GPU");
 }
 
-/* ---- expand and encode --------------------------------------------------------------- */
+/* ---- expand --------------------------------------------------------------------------- */
 
 enum tcq_status tcq_cuda_expand(struct tcq_cuda *cuda, void *d_dst, enum tcq_dtype dtype,
                                 size_t dst_stride, const struct tcq_tensor *tensor,
@@ -198,29 +197,4 @@ enum tcq_status tcq_cuda_expand(struct tcq_cuda *cuda, void *d_dst, enum tcq_dty
             ? expand_launch(d_dst, dst_stride, &w, row_begin, row_end, stream)
             : reference_expand_launch(d_dst, dtype, dst_stride, &w, row_begin, row_end, stream),
         "starting expand on the GPU");
-}
-
-enum tcq_status tcq_cuda_encode(struct tcq_cuda *cuda, uint32_t *d_words, uint16_t *d_scales,
-                                uint32_t *d_bad_row, const float *d_src, size_t src_stride,
-                                uint64_t rows, uint64_t cols, uint32_t k, uint32_t T, void *stream,
-                                struct tcq_error *error)
-{
-    const struct tcq_geometry g = {.k = k, .L = 12, .T = T, .axis = 1, .rows = rows, .cols = cols};
-    if (!cuda || !d_words || !d_scales || !d_bad_row || !d_src)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "encode on the GPU: a pointer is NULL");
-    enum tcq_status status = tcq_geometry_check(&g, error);
-    if (status != TCQ_OK)
-        return status;
-    if (src_stride < cols || rows * (cols / T) > INT32_MAX)
-        return tcq_error_set(error, TCQ_ERROR_ARGUMENT,
-                             "encode on the GPU: %llu rows of %llu, stride %zu",
-                             (unsigned long long)rows, (unsigned long long)cols, src_stride);
-    cudaError_t code = cudaMemsetAsync(d_bad_row, 0xff, sizeof *d_bad_row, stream);
-    if (code == cudaSuccess)
-        code = encode_scales_launch(d_scales, d_src, src_stride, (uint32_t)rows, (uint32_t)cols,
-                                    tcq_code_rms(12), d_bad_row, stream);
-    if (code == cudaSuccess)
-        code = encode_launch(d_words, d_scales, d_src, src_stride, (uint32_t)rows, (uint32_t)cols,
-                             k, T, stream);
-    return device_error(error, code, "starting the encoder on the GPU");
 }

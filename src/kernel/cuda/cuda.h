@@ -90,18 +90,27 @@ enum tcq_status tcq_cuda_expand(struct tcq_cuda *cuda, void *d_dst, enum tcq_dty
                                 uint64_t row_begin, uint64_t row_end, void *stream,
                                 struct tcq_error *error);
 
-/* The encoder, L = 12: the bytes of tcq_encode_rows.  d_src is float32 in device
- * memory, cols a multiple of T.  *d_bad_row becomes the lowest row whose scale
- * does not exist (a non-finite weight, a scale beyond binary16), 0xffffffff if
- * all do; the words of such rows mean nothing. */
-enum tcq_status tcq_cuda_encode(struct tcq_cuda *cuda, uint32_t *d_words, uint16_t *d_scales,
-                                uint32_t *d_bad_row, const float *d_src, size_t src_stride,
-                                uint64_t rows, uint64_t cols, uint32_t k, uint32_t T, void *stream,
-                                struct tcq_error *error);
+/* The encoder: the bytes of tcq_encode_rows, fastest for L = 12. */
+struct tcq_cuda_encode {
+    struct tcq_encoder_options options; /* as for tcq_encoder_create */
+    uint64_t rows, cols;                /* cols a multiple of T */
+    const float *d_src;
+    size_t src_stride;
+    uint32_t *d_words;
+    uint16_t *d_scales;
+    uint32_t *d_bad_row; /* the lowest row whose scale does not exist (a non-finite weight,
+                          * a scale beyond binary16), whose words mean nothing; or 0xffffffff */
+    void *d_work;        /* tcq_cuda_encode_work_nbytes(); NULL where that is 0 */
+};
+enum tcq_status tcq_cuda_encode_work_nbytes(struct tcq_cuda *cuda,
+                                            const struct tcq_encoder_options *options,
+                                            size_t *nbytes, struct tcq_error *error);
+enum tcq_status tcq_cuda_encode(struct tcq_cuda *cuda, const struct tcq_cuda_encode *job,
+                                void *stream, struct tcq_error *error);
 
 /* The same from host memory to host memory, with its own streams and memory, copies
  * overlapped with the work: tcq_encode_rows on a GPU, with its results, progress and
- * errors.  One call at a time a context.  Errors of create: UNSUPPORTED (L is not 12). */
+ * errors.  One call at a time a context. */
 struct tcq_cuda_encoder;
 enum tcq_status tcq_cuda_encoder_create(struct tcq_cuda *cuda,
                                         const struct tcq_encoder_options *options,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The encoder on the GPU: row scales, and tail-biting Viterbi with a thread
- * block a block of T weights; the same bytes as src/encode.
+ * The encoder on the GPU for 4096 states: tail-biting Viterbi with a thread block a
+ * block of T weights; the same bytes as src/encode.
  *
  * Names as in encode/viterbi.h: a group j holds what its 2^K states share, their
  * predecessors j + m*G, G = 2^(12-K).  A thread owns G/threads groups and keeps
@@ -234,36 +234,6 @@ __global__ void __launch_bounds__(shape<K>::threads, 768 / shape<K>::threads > 8
     }
 }
 
-/* One lane a row; a warp loads tiles of 32 x 32 so that reads are whole lines.
- * The sum runs in float64 from the first weight to the last. */
-__global__ void __launch_bounds__(32) row_scales(uint16_t *scales, const float *src,
-                                                 size_t src_stride, uint32_t rows, uint32_t cols,
-                                                 double table_rms, uint32_t *bad_row)
-{
-    __shared__ float tile[32][33];
-    const uint32_t lane = threadIdx.x, row0 = blockIdx.x * 32, row = row0 + lane;
-    double sum = 0.0;
-    for (uint32_t c = 0; c < cols; c += 32) { /* cols is a multiple of 64 */
-#pragma unroll 8
-        for (uint32_t r = 0; r < 32; r++)
-            tile[r][lane] = row0 + r < rows ? src[(row0 + r) * src_stride + c + lane] : 0.0f;
-        __syncwarp();
-#pragma unroll 8
-        for (int i = 0; i < 32; i++) {
-            const float v = tile[lane][i];
-            sum += (double)v * (double)v;
-        }
-        __syncwarp();
-    }
-    if (row >= rows)
-        return;
-    const float scale = sum == 0.0 ? 1.0f : (float)(sqrt(sum / (double)cols) / table_rms);
-    if (!isfinite(sum) || scale > 65504.0f)
-        atomicMin(bad_row, row);
-    const uint16_t rounded = tcq_f16_from_f32(scale);
-    scales[row] = rounded ? rounded : 1; /* 2^-24, the smallest */
-}
-
 template <int K> cudaError_t launch(const job &p, uint32_t blocks, cudaStream_t stream)
 {
     const int nbytes = shape<K>::shared_nbytes((int)p.T);
@@ -277,22 +247,12 @@ template <int K> cudaError_t launch(const job &p, uint32_t blocks, cudaStream_t 
 
 } /* namespace */
 
-cudaError_t encode_scales_launch(uint16_t *scales, const float *src, size_t src_stride,
-                                 uint32_t rows, uint32_t cols, double table_rms, uint32_t *bad_row,
-                                 cudaStream_t stream)
+cudaError_t encode_launch(const struct encode_args *args, cudaStream_t stream)
 {
-    row_scales<<<(rows + 31) / 32, 32, 0, stream>>>(scales, src, src_stride, rows, cols, table_rms,
-                                                    bad_row);
-    return cudaGetLastError();
-}
-
-cudaError_t encode_launch(uint32_t *words, const uint16_t *scales, const float *src,
-                          size_t src_stride, uint32_t rows, uint32_t cols, uint32_t k, uint32_t T,
-                          cudaStream_t stream)
-{
-    const job p = {words, scales, src, src_stride, T, cols / T};
-    const uint32_t blocks = rows * (cols / T);
-    switch (k) {
+    const job p = {args->words, args->scales,     args->src,
+                   args->src_stride, args->T, args->cols / args->T};
+    const uint32_t blocks = args->rows * p.blocks_per_row;
+    switch (args->k) {
     case 1: return launch<1>(p, blocks, stream);
     case 2: return launch<2>(p, blocks, stream);
     case 3: return launch<3>(p, blocks, stream);

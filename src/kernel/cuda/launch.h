@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "encode/scale_fit.h"
 #include "tcq.h"
 
 #ifdef __cplusplus
@@ -100,13 +101,37 @@ struct swiglu_args {
 cudaError_t swiglu_launch(const struct swiglu_args *args, enum tcq_dtype dtype,
                           cudaStream_t stream);
 
-/* Encoder, L = 12.  *bad_row becomes the lowest row without a scale. */
-cudaError_t encode_scales_launch(uint16_t *scales, const float *src, size_t src_stride,
-                                 uint32_t rows, uint32_t cols, double table_rms, uint32_t *bad_row,
+/* ---- encoder ----------------------------------------------------------------- */
+
+struct encode_args {
+    uint32_t *words;
+    uint16_t *scales;
+    const float *src;
+    size_t src_stride;
+    uint32_t rows, cols, k, T;
+};
+struct encode_scale_rule {
+    double table_rms;
+    bool fitted; /* the rest is used */
+    struct tcq_scale_fit fit;
+    double factors[TCQ_SCALE_FIT_FACTORS];
+};
+/* *bad_row becomes the lowest row without a scale. */
+cudaError_t encode_scales_launch(const struct encode_args *args,
+                                 const struct encode_scale_rule *rule, uint32_t *bad_row,
                                  cudaStream_t stream);
-cudaError_t encode_launch(uint32_t *words, const uint16_t *scales, const float *src,
-                          size_t src_stride, uint32_t rows, uint32_t cols, uint32_t k, uint32_t T,
-                          cudaStream_t stream);
+/* L = 12. */
+cudaError_t encode_launch(const struct encode_args *args, cudaStream_t stream);
+
+/* Any L, with a piece of memory for each of as many thread blocks as the GPU runs. */
+struct encode_general_plan {
+    uint32_t blocks, threads;
+    size_t shared_nbytes, each_nbytes;
+};
+cudaError_t encode_general_plan_make(struct encode_general_plan *out, uint32_t k, uint32_t L,
+                                     uint32_t T);
+cudaError_t encode_general_launch(const struct encode_args *args, uint32_t L, void *work,
+                                  cudaStream_t stream);
 
 /* ---- reference operations ------------------------------------------------ */
 
