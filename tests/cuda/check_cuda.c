@@ -468,12 +468,12 @@ static void check_all_encoders(struct tcq_context *context, bool brief)
     for (uint32_t k = brief ? 3 : 1; k <= (brief ? 3 : 6); k++) {
         for (uint32_t T = 64; T <= 256; T *= 2)
             check_encoder(context, (struct tcq_encoder_options){.k = k, .L = 12, .T = T}, 9, 768);
-        for (uint32_t L = brief ? 15 : 8; L <= 16; L++)
+        for (uint32_t L = brief ? 13 : 8; L <= (brief ? 13 : 16); L++)
             check_encoder(context,
                           (struct tcq_encoder_options){.k = k, .L = L, .T = 64u << (k + L) % 3,
                                                        .scale = L % 2 ? TCQ_SCALE_FIT
                                                                       : TCQ_SCALE_RMS},
-                          brief ? 4 : 7, L > 13 ? 256 : 512);
+                          brief ? 4 : 7, brief || L > 13 ? 256 : 512);
     }
     /* Rows of several tiles, some with far outliers, some without. */
     check_encoder(context, (struct tcq_encoder_options){.k = 2, .L = 12, .T = 64,

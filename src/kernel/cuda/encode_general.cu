@@ -33,9 +33,14 @@ struct general_job {
 };
 
 template <int K> struct solver {
-    float *metrics[2];
+    float *metrics;   /* [2][groups], of two boundaries in turns */
     uint8_t *choices; /* [T][pitch] */
     uint32_t groups, pitch;
+
+    __device__ float *metrics_at(uint32_t t) const
+    {
+        return metrics + (t & 1) * groups;
+    }
 
     __device__ uint32_t choice(uint32_t t, uint32_t j) const
     {
@@ -44,11 +49,22 @@ template <int K> struct solver {
     }
 };
 
+/* tcq_value_refined(tcq_code_y(state)), without a conversion: 2^23 and a small integer
+ * are a float32 whose low bits are that integer. */
+__device__ __forceinline__ float value_of(uint32_t state)
+{
+    const uint32_t z = state * TCQ_CODE_MULTIPLIER + TCQ_CODE_ADDEND;
+    const uint32_t sum = __dp4a(z, 0x01010101u, 0x4b000000u);
+    const float y = __uint_as_float(sum) - (0x1p23f + TCQ_CODE_OFFSET);
+    const float q = y * TCQ_RECIPROCAL_F32;
+    return fmaf(fmaf(-q, TCQ_DIVISOR_F32, y), TCQ_RECIPROCAL_F32, q);
+}
+
 template <int K>
 __device__ void step(const solver<K> &s, uint32_t t, float x2)
 {
-    const float *from = s.metrics[t & 1];
-    float *to = s.metrics[t + 1 & 1];
+    const float *from = s.metrics_at(t);
+    float *to = s.metrics_at(t + 1);
     for (uint32_t q = threadIdx.x; q < s.pitch; q += blockDim.x) {
         uint32_t byte = 0;
         for (uint32_t r = 0; r < kPerByte<K>; r++) {
@@ -58,7 +74,7 @@ __device__ void step(const solver<K> &s, uint32_t t, float x2)
 #pragma unroll 4
             for (uint32_t m = 0; m < 1u << K; m++) {
                 const uint32_t state = j + m * s.groups;
-                const float value = tcq_value_refined(tcq_code_y(state));
+                const float value = value_of(state);
                 const float sum = from[state >> K] + fmaf(x2, value, -(value * value));
                 if (m == 0 || sum >= best) { /* of equals the later one */
                     best = sum;
@@ -78,7 +94,7 @@ template <int K>
 __device__ void pass(const solver<K> &s, const float *x2, uint32_t T, int first)
 {
     for (uint32_t j = threadIdx.x; j < s.groups; j += blockDim.x)
-        s.metrics[0][j] = first < 0 || (int)j == first ? 0.0f : kForbidden;
+        s.metrics[j] = first < 0 || (int)j == first ? 0.0f : kForbidden;
     __syncthreads();
     for (uint32_t t = 0; t < T; t++)
         step(s, t, x2[t]);
@@ -90,7 +106,7 @@ template <int K> __device__ uint32_t best_last(const solver<K> &s, uint32_t T)
     __shared__ uint64_t best_of_warp[kThreadsMax / 32];
     uint64_t best = 0;
     for (uint32_t j = threadIdx.x; j < s.groups; j += blockDim.x) {
-        const uint32_t bits = __float_as_uint(s.metrics[T & 1][j] + 0.0f); /* -0 becomes +0 */
+        const uint32_t bits = __float_as_uint(s.metrics_at(T)[j] + 0.0f); /* -0 becomes +0 */
         const uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
         const uint64_t candidate = (uint64_t)key << 32 | (j + s.choice(T - 1, j) * s.groups);
         best = candidate > best ? candidate : best;
@@ -130,7 +146,7 @@ __global__ void __launch_bounds__(kThreadsMax) viterbi_general(const __grid_cons
     const uint32_t T = p.T, half = T / 2, groups = 1u << (p.L - K);
     uint8_t *work = p.work + blockIdx.x * p.work_each;
     float *metrics = p.in_shared ? shared_metrics : (float *)work;
-    const solver<K> s = {{metrics, metrics + groups},
+    const solver<K> s = {metrics,
                          p.in_shared ? work : work + 2 * groups * sizeof(float),
                          groups,
                          groups / kPerByte<K>};

@@ -97,6 +97,7 @@ struct swiglu_args {
     uint64_t rows;
     uint32_t m;
     enum tcq_swiglu tail;
+    uint32_t blocks_per_vector; /* the launcher fills it in */
 };
 cudaError_t swiglu_launch(const struct swiglu_args *args, enum tcq_dtype dtype,
                           cudaStream_t stream);

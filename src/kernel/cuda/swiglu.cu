@@ -41,13 +41,13 @@ template <tcq_dtype dtype, tcq_swiglu tail, bool whole>
 __global__ void __launch_bounds__(kThreads) swiglu(const __grid_constant__ swiglu_args p)
 {
     constexpr int count = whole ? chunk<dtype>::count : 1;
-    const uint64_t each = p.rows / count;
-    const uint64_t at = blockIdx.x * (uint64_t)kThreads + threadIdx.x;
+    const uint32_t vector = blockIdx.x / p.blocks_per_vector;
+    const uint64_t at = (blockIdx.x % p.blocks_per_vector) * (uint64_t)kThreads + threadIdx.x;
+    const uint64_t element = at * count;
     let_next_start();
     wait_for_inputs();
-    if (at >= each * p.m)
+    if (element >= p.rows)
         return;
-    const uint64_t vector = at / each, element = at % each * count;
     constexpr size_t nbytes = dtype == TCQ_DTYPE_F32 ? 4 : 2;
     char *y = (char *)p.y + (vector * p.y_stride + element) * nbytes;
     const char *up = (const char *)p.up + (vector * p.up_stride + element) * nbytes;
@@ -79,10 +79,12 @@ cudaError_t launch(const swiglu_args &p, cudaStream_t stream)
     constexpr int count = chunk<dtype>::count;
     const bool whole = p.rows % count == 0 && p.y_stride % count == 0 && p.up_stride % count == 0 &&
                        (uintptr_t)p.y % 16 == 0 && (uintptr_t)p.up % 16 == 0;
-    const uint64_t items = p.m * (whole ? p.rows / count : p.rows);
-    const uint32_t blocks = (uint32_t)((items + kThreads - 1) / kThreads);
-    return whole ? launch_overlapped(swiglu<dtype, tail, true>, blocks, 1, kThreads, 0, stream, p)
-                 : launch_overlapped(swiglu<dtype, tail, false>, blocks, 1, kThreads, 0, stream, p);
+    swiglu_args a = p;
+    const uint64_t items = whole ? p.rows / count : p.rows;
+    a.blocks_per_vector = (uint32_t)((items + kThreads - 1) / kThreads);
+    const uint32_t blocks = a.blocks_per_vector * p.m;
+    return whole ? launch_overlapped(swiglu<dtype, tail, true>, blocks, 1, kThreads, 0, stream, a)
+                 : launch_overlapped(swiglu<dtype, tail, false>, blocks, 1, kThreads, 0, stream, a);
 }
 
 template <tcq_dtype dtype> cudaError_t launch(const swiglu_args &p, cudaStream_t stream)

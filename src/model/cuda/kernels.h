@@ -66,9 +66,10 @@ struct gpu_state {
     uint32_t chosen;              /* the next one */
     uint32_t not_a_number;        /* a logit is none */
     unsigned long long best;      /* of the argmax: zero between launches */
-    uint32_t ticket, unused;
+    uint32_t ticket;
+    float highest;                /* the largest logit, or NaN */
 };
-/* state->chosen: the largest logit's index, the smallest of several. */
+/* state->chosen: the largest logit's index, the smallest of several; state->highest. */
 cudaError_t gpu_argmax_launch(struct gpu_state *state, const float *logits, uint32_t count,
                               cudaStream_t stream);
 

@@ -168,6 +168,7 @@ __global__ void __launch_bounds__(kThreads) argmax(gpu_state *state, const float
     best = atomicExch(&state->best, 0ull);
     state->chosen = 0xffffffffu - (uint32_t)best;
     state->not_a_number = (uint32_t)(best >> 32) == 0xffffffffu;
+    state->highest = tcq_sampling_logit((uint32_t)(best >> 32));
 }
 
 } /* namespace */

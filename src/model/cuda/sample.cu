@@ -150,18 +150,22 @@ __global__ void __launch_bounds__(kThreads)
         count[i] = low[i] = high[i] = 0;
     __syncthreads();
     start_overlapped();
-    const tcq_sampling s = state->sampling;
-    const float highest = logits[state->chosen];
-    if (state->not_a_number || !isfinite(highest))
+    const tcq_sampling s = state->sampling; /* all is asked for before any is used */
+    const float highest = state->highest;
+    const uint32_t prefix = level ? g->progress.prefix : 0;
+    const uint32_t first = blockIdx.x * kTokens + threadIdx.x;
+    float own[kEach];
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; i++)
+        own[i] = first + i * kThreads < vocab ? logits[first + i * kThreads] : 0.0f;
+    if (!isfinite(highest))
         return;
     const bool weigh = s.rules & TCQ_SAMPLING_TOP_P;
-    const uint32_t prefix = level ? g->progress.prefix : 0;
 #pragma unroll
     for (uint32_t i = 0; i < kEach; i++) {
-        const uint32_t id = blockIdx.x * kTokens + i * kThreads + threadIdx.x;
-        const float logit = id < vocab ? logits[id] : 0.0f;
+        const float logit = own[i];
         const uint32_t key = tcq_sampling_key(logit) >> tcq_sampling_shift(level);
-        if (id >= vocab || (level && key >> tcq_sampling_bits(level) != prefix))
+        if (first + i * kThreads >= vocab || (level && key >> tcq_sampling_bits(level) != prefix))
             continue;
         const uint32_t bin = key & ((1u << tcq_sampling_bits(level)) - 1);
         atomicAdd(&count[bin], 1u);
@@ -269,20 +273,24 @@ __global__ void __launch_bounds__(kThreads)
     draw_token(gpu_state *state, gpu_sampler *g, const float *logits, uint32_t vocab)
 {
     start_overlapped();
-    const tcq_sampling s = state->sampling;
-    const float highest = logits[state->chosen];
-    if (state->not_a_number || !isfinite(highest))
+    const tcq_sampling s = state->sampling; /* as above */
+    const float highest = state->highest;
+    const uint32_t last_edge = g->edge, first = blockIdx.x * kTokens + threadIdx.x * kEach;
+    const uint64_t last_equals = g->equals;
+    float logit[kEach];
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; i++)
+        logit[i] = first + i < vocab ? logits[first + i] : 0.0f;
+    if (!isfinite(highest))
         return;
-    const uint32_t edge = s.rules ? g->edge : 0; /* no token has the key 0 */
-    const uint64_t equals = s.rules ? g->equals : 0;
+    const uint32_t edge = s.rules ? last_edge : 0; /* no token has the key 0 */
+    const uint64_t equals = s.rules ? last_equals : 0;
     amount own = {0, 0}, all;
-    const uint32_t first = blockIdx.x * kTokens + threadIdx.x * kEach;
 #pragma unroll
     for (uint32_t i = 0; i < kEach; i++) {
-        const float logit = first + i < vocab ? logits[first + i] : 0.0f;
-        const uint32_t key = first + i < vocab ? tcq_sampling_key(logit) : 0;
+        const uint32_t key = first + i < vocab ? tcq_sampling_key(logit[i]) : 0;
         own.count += key == edge;
-        own.mass += key > edge ? tcq_sampling_mass(&s, logit, highest) : 0;
+        own.mass += key > edge ? tcq_sampling_mass(&s, logit[i], highest) : 0;
     }
     sum_before(own, &all);
     if (threadIdx.x == 0) {
