@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whether to build the CUDA back end: TCQ_CUDA is AUTO (if nvcc is found and no
-# sanitizer is asked for, which nvcc has not), ON or OFF.  CMAKE_CUDA_ARCHITECTURES may be set to fewer targets; the default is the
-# machine code of 8.0 to 9.0 and, for newer GPUs, PTX.
+# sanitizer is asked for, which nvcc has not), ON or OFF.  CMAKE_CUDA_ARCHITECTURES may be set to
+# fewer targets; the default is the machine code of 8.0 to 9.0 (9.0 itself, "90a": its matrix
+# instructions are in no other GPU) and, for newer GPUs, PTX.
 set(TCQ_HAVE_CUDA FALSE)
 if(TCQ_CUDA STREQUAL "ON" OR (TCQ_CUDA STREQUAL "AUTO" AND NOT TCQ_SANITIZE))
   include(CheckLanguage)
@@ -12,7 +13,7 @@ if(TCQ_CUDA STREQUAL "ON" OR (TCQ_CUDA STREQUAL "AUTO" AND NOT TCQ_SANITIZE))
     endif()
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 90-virtual)
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)

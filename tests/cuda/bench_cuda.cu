@@ -172,7 +172,7 @@ static cudaError_t launch(const layer &l, const fast_args &a, cudaStream_t strea
 
 static void check(const layer &l, int type, uint32_t pieces, float size)
 {
-    const uint32_t max_m = FAST_COLUMNS_MAX * FAST_SETS_MAX / pieces;
+    const uint32_t max_m = (l.axis ? FAST_COLUMNS_MAX : FAST_COLUMNS_MAX_AXIS0) / pieces;
     uint32_t *words;
     uint16_t *scales;
     void *x;
@@ -273,7 +273,7 @@ template <typename work> static double time_us(int repeats, work launch_one)
     return times[times.size() / 2] * 1e3 / repeats;
 }
 
-static const uint32_t time_m[] = {1, 2, 4, 8, 16, 32};
+static const uint32_t time_m[] = {1, 2, 4, 8, 16, 32, 64};
 
 static void time_layers()
 {
@@ -285,11 +285,11 @@ static void time_layers()
     float *y;
     CHECK(cudaMalloc(&words, nweights / 2 * 8));
     CHECK(cudaMalloc(&scales, 17408 * 2));
-    CHECK(cudaMalloc(&x, 32 * 17408 * 2));
-    CHECK(cudaMalloc(&y, 32 * 17408 * 4));
+    CHECK(cudaMalloc(&x, 64 * 17408 * 2));
+    CHECK(cudaMalloc(&y, 64 * 17408 * 4));
     fill_words<<<1024, 256>>>(words, nweights / 8 * 8, 1);
     fill_scales<<<64, 256>>>(scales, 17408, 2);
-    fill_x<<<64, 256>>>(x, 32 * 17408, FAST_BF16, 3, 1.0f);
+    fill_x<<<64, 256>>>(x, 64 * 17408, FAST_BF16, 3, 1.0f);
     const double copy = time_us(20, [&](int i, cudaStream_t s) {
         CHECK(cudaMemcpyAsync((uint8_t *)words + (i & 1) * nweights,
                               (uint8_t *)words + nweights * 2 + (i & 1) * nweights, nweights,
@@ -311,6 +311,8 @@ static void time_layers()
             const layer l = {17408, 5120, k, 256, axis, 0};
             printf("axis %d k %u:", axis, k);
             for (uint32_t m : time_m) {
+                if (!axis && m > FAST_COLUMNS_MAX_AXIS0)
+                    continue;
                 const double t = time_us(repeats, [&](int i, cudaStream_t s) {
                     fast_args a = arguments(l, words + l.words() * (i % copies), scales, x,
                                             FAST_BF16, m, 1, y);
@@ -497,7 +499,7 @@ int main(int argc, char **argv)
     together = getenv("BENCH_TOGETHER");
     CHECK(cudaMalloc(&partial, fast_partial_nbytes(sm_count)));
     CHECK(cudaMemset(partial, FAST_PARTIAL_EMPTY, fast_partial_nbytes(sm_count)));
-    CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(131072, 32)));
+    CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(131072, FAST_COLUMNS_MAX)));
     if (!strcmp(what, "choices")) {
         time_choices();
         return 0;

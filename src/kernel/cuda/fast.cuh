@@ -14,7 +14,7 @@
 #include <cuda_fp16.h>
 #include <type_traits>
 
-#include "kernel/cuda/fast_copy.cuh"
+#include "kernel/cuda/fast_wgmma.cuh"
 
 constexpr uint32_t kMask = 0xfffu; /* L = 12 */
 constexpr float kUnit = 0x1p-24f;  /* what a set bit 0 of a binary16 means */
@@ -148,14 +148,6 @@ __device__ __forceinline__ uint32_t sum_pair(const uint32_t *w, int o, uint32_t 
     return K <= 3 ? entry : add_bytes(hash(window(w, o, 12, 0)), entry);
 }
 
-__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /* ---- overlap ----------------------------------------------------------- */
 
 /* The kernels overlap their start with the end of the one before them: until
@@ -175,25 +167,15 @@ __device__ __forceinline__ void wait_for_inputs()
 
 /* ---- inputs ------------------------------------------------------------ */
 
-/* What a set of `inputs` starts with, a column: the inverse of the power of two that
+/* What `inputs` start with, a column: the inverse of the power of two that
  * the inputs were multiplied with, and 510 times their sum, in slices of the vector
  * to be added in ascending order.  The inputs follow. */
 struct column_meta {
     float inverse, offset[FAST_INPUT_SLICES];
 };
-__device__ __forceinline__ uint8_t *set_of(const fast_args &p, uint32_t length, uint32_t pitch,
-                                           uint32_t set)
+__device__ __forceinline__ uint8_t *inputs_of(const fast_args &p)
 {
-    const uint32_t inputs = (length + kGroup - 1) / kGroup * (2 * kGroup * pitch);
-    return (uint8_t *)p.inputs + (size_t)set * (FAST_INPUT_META_NBYTES + inputs);
-}
-__device__ __forceinline__ uint32_t sets_of(const fast_args &p)
-{
-    return (p.columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
-}
-__device__ __forceinline__ uint32_t columns_of(const fast_args &p, uint32_t set)
-{
-    return min(p.columns - set * FAST_COLUMNS_MAX, FAST_COLUMNS_MAX);
+    return (uint8_t *)p.inputs + FAST_INPUT_META_NBYTES;
 }
 
 /* Axis 0: rows of a unit of 16 that lane t decodes, the first two; the others are 8 on.
@@ -203,18 +185,16 @@ template <int K> __device__ __forceinline__ constexpr uint32_t axis0_row(uint32_
     return K == 2 ? t % 2 + t / 2 * 4 + 2 * i : t + 4 * i;
 }
 
-/* The same with one sum, of every set, as the kernels keep it in shared memory. */
+/* The same with one sum, as the kernels keep it in shared memory. */
 struct column_sum {
     float inverse, offset;
 };
-template <int N8>
-__device__ __forceinline__ void load_meta(column_sum *to, const fast_args &p, uint32_t length)
+__device__ __forceinline__ void load_meta(column_sum *to, const fast_args &p)
 {
     const uint32_t i = threadIdx.x;
     if (i >= p.columns)
         return;
-    const column_meta *from = (const column_meta *)set_of(p, length, 8 * N8, i / FAST_COLUMNS_MAX);
-    const column_meta m = from[i % FAST_COLUMNS_MAX];
+    const column_meta m = ((const column_meta *)p.inputs)[i];
     float offset = 0.0f;
 #pragma unroll
     for (int j = 0; j < (int)FAST_INPUT_SLICES; j++)
@@ -295,26 +275,28 @@ cudaError_t launch_overlapped(void (*kernel)(arguments...), uint32_t blocks, uin
     return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-/* The kernel of a class template for k and the columns of a set. */
-template <template <int, int> class product, int K>
+/* The kernel of a class template for k and the columns, up to 8 * N8Max. */
+template <template <int, int> class product, int N8Max, int K>
 cudaError_t launch_columns(const fast_args &args, uint32_t blocks, cudaStream_t stream)
 {
     if (args.columns <= 8)
         return product<K, 1>::launch(args, blocks, stream);
     if (args.columns <= 16)
         return product<K, 2>::launch(args, blocks, stream);
-    return product<K, 4>::launch(args, blocks, stream);
+    if (N8Max == 4 || args.columns <= 32)
+        return product<K, 4>::launch(args, blocks, stream);
+    return product<K, N8Max>::launch(args, blocks, stream);
 }
-template <template <int, int> class product>
+template <template <int, int> class product, int N8Max>
 cudaError_t launch_product(const fast_args &args, uint32_t blocks, cudaStream_t stream)
 {
     switch (args.k) {
     case 2:
-        return launch_columns<product, 2>(args, blocks, stream);
+        return launch_columns<product, N8Max, 2>(args, blocks, stream);
     case 3:
-        return launch_columns<product, 3>(args, blocks, stream);
+        return launch_columns<product, N8Max, 3>(args, blocks, stream);
     case 4:
-        return launch_columns<product, 4>(args, blocks, stream);
+        return launch_columns<product, N8Max, 4>(args, blocks, stream);
     default:
         return cudaErrorInvalidValue;
     }
@@ -327,8 +309,7 @@ bool fast_map_words(CUtensorMap *map, const fast_args &args, uint32_t rows, piec
 /* ---- division of the work ---------------------------------------------- */
 
 /* Units 0..units-1 are cut into one run a block, the first `longer` of them one
- * unit longer, whatever the number of vectors, and each set of columns goes through
- * them by itself; `tile` consecutive units make one
+ * unit longer, whatever the number of vectors; `tile` consecutive units make one
  * output tile. */
 struct work_plan {
     uint32_t length, longer;

@@ -44,15 +44,15 @@ template <int K, int N8> constexpr int kStages = kStagesFit<K, N8> < 6 ? kStages
 template <int K, int N8>
 constexpr int kSharedNbytes = kTableRoom<K, N8> + kStages<K, N8> *kSlotNbytes<K, N8> + kSumsNbytes;
 
-/* The steps of a block, tile after tile, once a set of columns. */
+/* The steps of a block, tile after tile. */
 struct step_walk {
     work_range run;
-    uint32_t per_tile, sets; /* units of a tile */
-    uint32_t unit, set;      /* the next one, of all tiles */
+    uint32_t per_tile; /* units of a tile */
+    uint32_t unit;     /* the next one, of all tiles */
 
     __device__ __forceinline__ bool more() const
     {
-        return set < sets;
+        return unit < run.end;
     }
     __device__ __forceinline__ uint32_t tile() const
     {
@@ -86,8 +86,7 @@ template <int K, int N8> struct producer {
     }
     __device__ __forceinline__ const uint8_t *inputs_from() const
     {
-        return set_of(p, p.rows, 8 * N8, walk.set) + FAST_INPUT_META_NBYTES +
-               row() / kTileRows * kUnitInputs<N8>;
+        return inputs_of(p) + row() / kTileRows * kUnitInputs<N8>;
     }
     __device__ __forceinline__ uint32_t row() const
     {
@@ -110,24 +109,17 @@ template <int K, int N8> struct producer {
     }
     __device__ __forceinline__ void both_by_threads()
     {
-        const uint32_t count = walk.count(tile_end), nbytes = count * kUnitInputs<N8>;
+        const uint32_t count = walk.count(tile_end);
         copy_rows<K, kOrder<K>>(p, to(), tile, row(), count * kTileRows);
-        const uint8_t *from = inputs_from();
-        for (uint32_t i = (threadIdx.x - kThreads) * 16; i < nbytes;
-             i += (blockDim.x - kThreads) * 16)
-            copy16(to() + kStepWords<K> + i, from + i, 16);
+        copy_inputs(p, to() + kStepWords<K>, inputs_from(), count * kUnitInputs<N8>,
+                    slots.filled());
         arrive_after_copies(slots.filled());
     }
     __device__ __forceinline__ void advance()
     {
         walk.unit += walk.count(tile_end);
-        if (walk.unit == walk.run.end) {
-            walk.unit = walk.run.begin;
-            walk.set++;
+        if (walk.unit == tile_end)
             open();
-        } else if (walk.unit == tile_end) {
-            open();
-        }
         slots.advance();
     }
 };
@@ -224,14 +216,15 @@ __device__ __forceinline__ void sum_rows(uint32_t &first, uint32_t &second, cons
  * of the first. */
 template <int K, int N8, int share, int u>
 __device__ __forceinline__ void multiply(float (&acc)[N8][kRun / 2][4], uint32_t unit,
-                                         uint32_t inputs, const uint32_t (&column)[N8],
-                                         const lane_place &place, uint32_t table)
+                                         uint32_t inputs, const lane_place &place, uint32_t table)
 {
     constexpr int kAt = u * kUnitNbytes<K>, k8Rows = 8 * 32 * K;
     uint2 b[N8];
 #pragma unroll
-    for (int n = 0; n < N8; n++)
-        load<u * kUnitInputs<N8>>(b[n], inputs + column[n]);
+    for (int n = 0; n < N8; n++) {
+        load<u * kUnitInputs<N8>>(b[n].x, inputs + threadIdx.x % 32 * 4 + n * 256);
+        load<u * kUnitInputs<N8> + 128>(b[n].y, inputs + threadIdx.x % 32 * 4 + n * 256);
+    }
     uint32_t w[4][K + 1];
     load_words<K, kAt>(w[0], unit + place.words[0], unit + place.overlap[0]);
     load_words<K, kAt>(w[1], unit + place.words[1], unit + place.overlap[1]);
@@ -253,19 +246,19 @@ __device__ __forceinline__ void multiply(float (&acc)[N8][kRun / 2][4], uint32_t
 /* What this block has of one tile, as warp `share` of a chain, whose first unit of a step
  * and its inputs are at `unit` and `inputs` in the first slot. */
 template <int K, int N8, int share>
-__device__ __forceinline__ void
-multiply_part(float (&acc)[N8][kRun / 2][4], ring<kStages<K, N8>> &slots, uint32_t units,
-              uint32_t first, const uint32_t (&column)[N8], const lane_place &place, uint32_t table,
-              uint32_t unit, uint32_t inputs)
+__device__ __forceinline__ void multiply_part(float (&acc)[N8][kRun / 2][4],
+                                              ring<kStages<K, N8>> &slots, uint32_t units,
+                                              uint32_t first, const lane_place &place,
+                                              uint32_t table, uint32_t unit, uint32_t inputs)
 {
 #pragma unroll 1
     for (int left = (int)units - (int)first; left > -(int)first; left -= kStepUnits) {
         const uint32_t slot = slots.index * kSlotNbytes<K, N8>;
         slots.wait_filled();
         if (left > 0)
-            multiply<K, N8, share, 0>(acc, unit + slot, inputs + slot, column, place, table);
+            multiply<K, N8, share, 0>(acc, unit + slot, inputs + slot, place, table);
         if (left > 1)
-            multiply<K, N8, share, 1>(acc, unit + slot, inputs + slot, column, place, table);
+            multiply<K, N8, share, 1>(acc, unit + slot, inputs + slot, place, table);
         slots.release();
         slots.advance();
     }
@@ -279,10 +272,9 @@ template <int N8> constexpr uint32_t kValues = 4 * N8 *kThreads;
 
 /* Of a block's first (slot 0) or last tile. */
 template <int N8>
-__device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t set, uint32_t block,
-                                             uint32_t slot)
+__device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t block, uint32_t slot)
 {
-    return p.partial + (((size_t)set * gridDim.x + block) * 2 + slot) * kValues<N8>;
+    return p.partial + ((size_t)block * 2 + slot) * kValues<N8>;
 }
 
 /* A tile of outputs, and the blocks that share it. */
@@ -310,13 +302,13 @@ __device__ __noinline__ void place_tile(tile_place *to, const fast_args &p, uint
 /* Value `index`; neighbouring lanes hold neighbouring columns. */
 template <int N8>
 __device__ __forceinline__ void finish_value(const fast_args &p, const column_sum *column_sums,
-                                             uint32_t set, uint32_t output, uint32_t index, float v)
+                                             uint32_t output, uint32_t index, float v)
 {
     const uint32_t thread = index % kThreads, r = index / kThreads;
     const uint32_t from = thread >> 1 & 31, pair = thread >> 6 & 3;
     const uint32_t share = r % 2 * 2 + (thread >> 8);
     const uint32_t out = output + (from >> 2) * 32 + share * kRun + r / 2 % 2 * 4 + pair;
-    const uint32_t column = set * FAST_COLUMNS_MAX + r / 4 * 8 + (from & 3) * 2 + (thread & 1);
+    const uint32_t column = r / 4 * 8 + (from & 3) * 2 + (thread & 1);
     const column_sum m = column_sums[min(column, p.columns - 1)];
     v = (v - m.offset) * m.inverse * kFinal;
     if (p.pieces == 2)
@@ -328,7 +320,7 @@ __device__ __forceinline__ void finish_value(const fast_args &p, const column_su
 /* Adds the chains, and writes or sends the sums of one part. */
 template <int N8>
 __device__ __forceinline__ void close_part(const fast_args &p, float (&acc)[N8][kRun / 2][4],
-                                           const column_sum *column_sums, float *sums, uint32_t set,
+                                           const column_sum *column_sums, float *sums,
                                            uint32_t output, float *partial)
 {
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -354,7 +346,7 @@ __device__ __forceinline__ void close_part(const fast_args &p, float (&acc)[N8][
                 if (partial)
                     send(partial + index, v);
                 else
-                    finish_value<N8>(p, column_sums, set, output, index, v);
+                    finish_value<N8>(p, column_sums, output, index, v);
             }
             sync_multipliers();
         }
@@ -365,7 +357,7 @@ __device__ __forceinline__ void close_part(const fast_args &p, float (&acc)[N8][
  * of both.  A warp has two rows of 32 values on their way at a time. */
 template <int N8>
 __device__ __forceinline__ void add_slices(const fast_args &p, const column_sum *column_sums,
-                                           uint32_t set, const tile_place *places, uint32_t tiles)
+                                           const tile_place *places, uint32_t tiles)
 {
     constexpr uint32_t kAtOnce = 8;
     const uint32_t rows0 = places[0].end - places[0].begin;
@@ -383,8 +375,7 @@ __device__ __forceinline__ void add_slices(const fast_args &p, const column_sum 
 #pragma unroll
             for (uint32_t b = 0; b < kAtOnce; b++)
                 if (b < tile.blocks)
-                    bits[u][b] =
-                        peek(partial_of<N8>(p, set, tile.block + b, b ? 0 : tile.slot) + index);
+                    bits[u][b] = peek(partial_of<N8>(p, tile.block + b, b ? 0 : tile.slot) + index);
         }
 #pragma unroll
         for (uint32_t u = 0; u < 2; u++) {
@@ -398,14 +389,13 @@ __device__ __forceinline__ void add_slices(const fast_args &p, const column_sum 
 #pragma unroll
             for (uint32_t b = 0; b < kAtOnce; b++)
                 if (b < tile.blocks)
-                    total +=
-                        receive(partial_of<N8>(p, set, tile.block + b, b ? 0 : tile.slot) + index,
-                                bits[u][b]);
+                    total += receive(partial_of<N8>(p, tile.block + b, b ? 0 : tile.slot) + index,
+                                     bits[u][b]);
             for (uint32_t b = kAtOnce; b < tile.blocks; b++) {
-                float *from = partial_of<N8>(p, set, tile.block + b, 0) + index;
+                float *from = partial_of<N8>(p, tile.block + b, 0) + index;
                 total += receive(from, peek(from));
             }
-            finish_value<N8>(p, column_sums, set, tile.output, index, total);
+            finish_value<N8>(p, column_sums, tile.output, index, total);
         }
     }
 }
@@ -417,7 +407,7 @@ __global__ void __launch_bounds__(N8 == 1 ? 768 : kThreads + kCopyThreadsMax, 1)
           const uint32_t tensor_copies)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
-    __shared__ column_sum column_sums[FAST_COLUMNS_MAX * FAST_SETS_MAX];
+    __shared__ column_sum column_sums[FAST_COLUMNS_MAX_AXIS0];
     __shared__ uint64_t barriers[2 * kStages<K, N8>];
     __shared__ tile_place places[2];
     float *sums = (float *)(shared + kTableRoom<K, N8> + kStages<K, N8> * kSlotNbytes<K, N8>);
@@ -427,16 +417,14 @@ __global__ void __launch_bounds__(N8 == 1 ? 768 : kThreads + kCopyThreadsMax, 1)
     ring<kStages<K, N8>> slots;
     slots.start(shared_address(barriers));
     if (threadIdx.x == 0)
-        slots.init(tensor_copies);
+        slots.init(copy_arrivals(p, tensor_copies));
     __syncthreads();
     const work_plan plan(p);
     const uint32_t per_tile = (p.rows + kTileRows - 1) / kTileRows;
     const work_range run = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
     const uint32_t warp = threadIdx.x >> 5;
-    const uint32_t sets = (p.columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
     if (warp >= kWarps) {
-        produce<K, N8>({p, &map, slots, stages, {run, per_tile, sets, run.begin, 0}},
-                       tensor_copies);
+        produce<K, N8>({p, &map, slots, stages, {run, per_tile, run.begin}}, tensor_copies);
         return;
     }
     if (kServed < K, N8 >> 0)
@@ -447,51 +435,38 @@ __global__ void __launch_bounds__(N8 == 1 ? 768 : kThreads + kCopyThreadsMax, 1)
     const lane_place place = place_lane<K>(p);
     float acc[N8][kRun / 2][4] = {};
     wait_for_inputs();
-    load_meta<N8>(column_sums, p, p.rows);
+    load_meta(column_sums, p);
     sync_multipliers();
 
     const uint32_t first = warp / kShares * 2; /* unit of a step */
     const uint32_t unit = stages + first * kUnitNbytes<K>;
     const uint32_t inputs = stages + kStepWords<K> + first * kUnitInputs<N8>;
     uint32_t shared_tiles = 0;
-    for (uint32_t set = 0; set < sets; set++) {
-        const uint32_t columns = columns_of(p, set);
-        uint32_t column[N8];
-#pragma unroll
-        for (int n = 0; n < N8; n++) /* lanes without a column read another's */
-            column[n] =
-                min(8 * n + (threadIdx.x >> 2 & 7), columns - 1) * 32 + (threadIdx.x & 3) * 8;
-        for (uint32_t tile = tile0; tile <= tile1; tile++) {
-            const uint32_t begin = max(run.begin, tile * per_tile);
-            const uint32_t units = min(run.end, (tile + 1) * per_tile) - begin;
-            switch (warp % kShares) {
-            case 0:
-                multiply_part<K, N8, 0>(acc, slots, units, first, column, place, table, unit,
-                                        inputs);
-                break;
-            case 1:
-                multiply_part<K, N8, 1>(acc, slots, units, first, column, place, table, unit,
-                                        inputs);
-                break;
-            case 2:
-                multiply_part<K, N8, 2>(acc, slots, units, first, column, place, table, unit,
-                                        inputs);
-                break;
-            default:
-                multiply_part<K, N8, 3>(acc, slots, units, first, column, place, table, unit,
-                                        inputs);
-                break;
-            }
-            const uint32_t which = tile == tile0 ? 0 : 1;
-            if (units < per_tile)
-                shared_tiles |= 1u << which;
-            close_part<N8>(p, acc, column_sums, sums, set, tile * kGroup,
-                           units < per_tile ? partial_of<N8>(p, set, blockIdx.x, which) : nullptr);
+    for (uint32_t tile = tile0; tile <= tile1; tile++) {
+        const uint32_t begin = max(run.begin, tile * per_tile);
+        const uint32_t units = min(run.end, (tile + 1) * per_tile) - begin;
+        switch (warp % kShares) {
+        case 0:
+            multiply_part<K, N8, 0>(acc, slots, units, first, place, table, unit, inputs);
+            break;
+        case 1:
+            multiply_part<K, N8, 1>(acc, slots, units, first, place, table, unit, inputs);
+            break;
+        case 2:
+            multiply_part<K, N8, 2>(acc, slots, units, first, place, table, unit, inputs);
+            break;
+        default:
+            multiply_part<K, N8, 3>(acc, slots, units, first, place, table, unit, inputs);
+            break;
         }
+        const uint32_t which = tile == tile0 ? 0 : 1;
+        if (units < per_tile)
+            shared_tiles |= 1u << which;
+        close_part<N8>(p, acc, column_sums, sums, tile * kGroup,
+                       units < per_tile ? partial_of<N8>(p, blockIdx.x, which) : nullptr);
     }
-    for (uint32_t set = 0; set < sets && shared_tiles; set++)
-        add_slices<N8>(p, column_sums, set, places + (shared_tiles == 2),
-                       shared_tiles == 3 ? 2 : 1);
+    if (shared_tiles)
+        add_slices<N8>(p, column_sums, places + (shared_tiles == 2), shared_tiles == 3 ? 2 : 1);
 }
 
 template <int K, int N8> struct product {
@@ -517,5 +492,5 @@ template <int K, int N8> struct product {
 
 cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream)
 {
-    return launch_product<product>(*args, blocks, stream);
+    return launch_product<product, 4>(*args, blocks, stream);
 }

@@ -4,7 +4,7 @@
  *
  * A block owns 256 outputs, each of its 16 warps 16 of them, and takes a run of groups of
  * 256 inputs.  Lane (g, t) decodes outputs g and g+8 at inputs 64t..64t+63 of a group; the
- * weights are the A operand of m16n8k16, the inputs, permuted alike, the B operand.  The
+ * weights are the A operand, the inputs, permuted alike, the B operand (fast_wgmma.cuh).  The
  * unit of work is half a group, inputs 64t+32h..64t+32h+31 of the four lanes.
  */
 #include "kernel/cuda/fast.cuh"
@@ -23,6 +23,9 @@ template <int K, int N8> constexpr int kTableRoom = kServed<K, N8> ? kTableNbyte
 /* Whether the tensor cores add the bytes, likewise. */
 template <int K, int N8> constexpr bool kTensorSums = K == 4 && N8 == 1;
 
+/* With many columns the warps that copy, always four then, have few registers. */
+template <int N8> constexpr bool kManyRegisters = N8 > 2;
+
 constexpr int kTileOut = kTileRows * kWarps;
 template <int K> constexpr piece_order kOrder = K == 4 ? PIECES_XOR8 : PIECES_PLAIN;
 
@@ -37,13 +40,12 @@ template <int K, int N8> constexpr int kStages = kStagesFit<K, N8> < 4 ? kStages
 template <int K, int N8>
 constexpr int kSharedNbytes = kTableRoom<K, N8> + kStages<K, N8> *kSlotNbytes<K, N8>;
 
-/* The groups of a block, once a set of columns.  It takes the tiles of its run from the last to the
- * first, the groups of a tile in ascending order: what it has of the last tile, which a later block
+/* The groups of a block.  It takes the tiles of its run from the last to the first, the
+ * groups of a tile in ascending order: what it has of the last tile, which a later block
  * finishes, is then handed over early. */
 struct group_walk {
     work_range run;
-    uint32_t groups; /* of a tile */
-    uint32_t sets, set;
+    uint32_t groups;            /* of a tile */
     uint32_t tile, group, left; /* left: groups of this tile, this one included */
 
     __device__ __forceinline__ void open(uint32_t at)
@@ -69,8 +71,6 @@ struct group_walk {
             return;
         if (tile > run.begin / (2 * groups))
             open(tile - 1);
-        else if (++set < sets)
-            start();
     }
 };
 
@@ -89,8 +89,7 @@ template <int K, int N8> struct producer {
     }
     __device__ __forceinline__ const uint8_t *inputs_from() const
     {
-        return set_of(p, p.cols, 8 * N8, walk.set) + FAST_INPUT_META_NBYTES +
-               walk.group * kGroupInputs<N8>;
+        return inputs_of(p) + walk.group * kGroupInputs<N8>;
     }
     __device__ __forceinline__ void words()
     {
@@ -104,10 +103,7 @@ template <int K, int N8> struct producer {
     __device__ __forceinline__ void both_by_threads()
     {
         copy_rows<K, kOrder<K>>(p, to(), walk.group, walk.tile * kTileOut, kTileOut);
-        const uint8_t *from = inputs_from();
-        for (uint32_t i = (threadIdx.x - kThreads) * 16; i < kGroupInputs<N8>;
-             i += (blockDim.x - kThreads) * 16)
-            copy16(to() + kGroupWords<K> + i, from + i, 16);
+        copy_inputs(p, to() + kGroupWords<K>, inputs_from(), kGroupInputs<N8>, slots.filled());
         arrive_after_copies(slots.filled());
     }
     __device__ __forceinline__ void advance()
@@ -128,7 +124,7 @@ __device__ __forceinline__ void produce(producer<K, N8> it, bool tensor_copies)
         }
         return;
     }
-    if (threadIdx.x % 32)
+    if (threadIdx.x != kThreads)
         return;
     /* Weights may be read before the inputs are there. */
     producer<K, N8> first = it;
@@ -146,12 +142,11 @@ __device__ __forceinline__ void produce(producer<K, N8> it, bool tensor_copies)
 
 /* ---- products ------------------------------------------------------------- */
 
-/* Where a lane finds its words and inputs in a slot. */
-template <int N8> struct lane_place {
-    uint32_t words, overlap, column[N8];
-    sum_matrix matrix;
+/* Where a lane finds its words in a slot. */
+struct lane_place {
+    uint32_t words, overlap;
 };
-template <int K, int N8> __device__ __forceinline__ lane_place<N8> place_lane(const fast_args &p)
+template <int K> __device__ __forceinline__ lane_place place_lane(const fast_args &p)
 {
     const uint32_t g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
     const uint32_t block_words = p.block_length / 32 * K, in_block = t * 64 % p.block_length;
@@ -159,10 +154,9 @@ template <int K, int N8> __device__ __forceinline__ lane_place<N8> place_lane(co
     const uint32_t in_words = (p.block_length - in_block - 64) / 32 * K;
     const uint32_t above = in_words + 2 * K == block_words ? 0 : in_words + 2 * K;
     const uint32_t row = (threadIdx.x >> 5) * kTileRows + g;
-    lane_place<N8> place;
+    lane_place place;
     place.words = place_of<K, kOrder<K>>(row, block_base + in_words);
     place.overlap = place_of<K, kOrder<K>>(row, block_base + above);
-    place.matrix = sum_matrix_of_lane();
     return place;
 }
 
@@ -211,50 +205,49 @@ __device__ __forceinline__ void sum_both(uint32_t &a_low, uint32_t &a_high, cons
     a_high = sum_pair<K, !balanced>(high, o, table, high_served);
 }
 
-template <int K, int N8, int half>
-__device__ __forceinline__ void multiply_half(float (&acc)[N8][4], const uint32_t (&low)[2 * K + 1],
-                                              const uint32_t (&high)[2 * K + 1], uint32_t inputs,
-                                              const lane_place<N8> &place, uint32_t table)
+/* Steps 4*quarter.. of a group, 16 inputs each; the tensor cores work on them while the next
+ * are decoded. */
+template <int K, int N8, int quarter>
+__device__ __forceinline__ void
+multiply_quarter(float (&acc)[N8][4], const uint32_t (&low)[2 * K + 1],
+                 const uint32_t (&high)[2 * K + 1], uint32_t inputs, uint32_t table, sum_matrix m)
 {
-    constexpr int kPairNbytes = 64 * 8 * N8;
-    const auto step = [&](auto jj) {
-        constexpr int j = decltype(jj)::value;
-        uint4 b[N8];
+    constexpr int kSteps = 4;
+    uint32_t a[kSteps][4];
 #pragma unroll
-        for (int n = 0; n < N8; n++)
-            load<(half * 4 + j) * kPairNbytes>(b[n], inputs + place.column[n]);
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-            const int o = (63 - (32 * half + 8 * j + 4 * s)) * K;
-            uint32_t a[4];
-            sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(
-                a[0], a[1], low, high, o, table, is_served(4 * s, kServed<K, N8>),
-                is_served(4 * s + 2, kServed<K, N8>), place.matrix);
-            sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(
-                a[2], a[3], low, high, o - 2 * K, table, is_served(4 * s + 1, kServed<K, N8>),
-                is_served(4 * s + 3, kServed<K, N8>), place.matrix);
-#pragma unroll
-            for (int n = 0; n < N8; n++)
-                mma(acc[n], a, s ? b[n].z : b[n].x, s ? b[n].w : b[n].y);
-        }
+    for (int s = 0; s < kSteps; s++) {
+        const int o = (63 - 4 * (kSteps * quarter + s)) * K;
+        sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(a[s][0], a[s][1], low, high, o, table,
+                                                  is_served(4 * s, kServed<K, N8>),
+                                                  is_served(4 * s + 2, kServed<K, N8>), m);
+        sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(a[s][2], a[s][3], low, high, o - 2 * K, table,
+                                                  is_served(4 * s + 1, kServed<K, N8>),
+                                                  is_served(4 * s + 3, kServed<K, N8>), m);
+    }
+    products_wait<1>();
+    products_fence();
+    const auto step = [&](auto ss) {
+        constexpr int s = decltype(ss)::value;
+        multiply_step<(kSteps * quarter + s) * kStepInputs<N8>>(acc, a[s], inputs);
     };
     step(std::integral_constant<int, 0>());
     step(std::integral_constant<int, 1>());
     step(std::integral_constant<int, 2>());
     step(std::integral_constant<int, 3>());
+    products_commit();
 }
 
 /* ---- sums ----------------------------------------------------------------- */
 
-/* What a thread needs of a tile in the end: its rows g and g+8 of a set, their scales. */
+/* What a thread needs of a tile in the end: its rows g and g+8, their scales. */
 struct output_place {
     uint32_t row, column; /* the first ones */
     float factor[2];
 
-    __device__ __forceinline__ output_place(const fast_args &p, uint32_t tile, uint32_t set)
+    __device__ __forceinline__ output_place(const fast_args &p, uint32_t tile)
     {
         row = tile * kTileOut + (threadIdx.x >> 5) * kTileRows + (threadIdx.x >> 2 & 7);
-        column = set * FAST_COLUMNS_MAX + (threadIdx.x & 3) * 2;
+        column = (threadIdx.x & 3) * 2;
 #pragma unroll
         for (int r = 0; r < 2; r++)
             factor[r] = row + 8 * r < p.rows
@@ -293,16 +286,14 @@ __device__ __forceinline__ void finish(const fast_args &p, const column_sum *sum
 }
 
 /* Sums that a thread sends to the same one of the block that has the end of the tile. */
-template <int N8>
-__device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t set, uint32_t block)
+template <int N8> __device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t block)
 {
-    return p.partial + ((size_t)set * gridDim.x + block) * (4 * N8 * kThreads) + threadIdx.x;
+    return p.partial + (size_t)block * (4 * N8 * kThreads) + threadIdx.x;
 }
 template <int N8>
-__device__ __forceinline__ void hand_over(const fast_args &p, uint32_t set,
-                                          const float (&acc)[N8][4])
+__device__ __forceinline__ void hand_over(const fast_args &p, const float (&acc)[N8][4])
 {
-    float *partial = partial_of<N8>(p, set, blockIdx.x);
+    float *partial = partial_of<N8>(p, blockIdx.x);
 #pragma unroll
     for (int i = 0; i < 4 * N8; i++)
         send(partial + i * kThreads, acc[i / 4][i % 4]);
@@ -311,23 +302,26 @@ __device__ __forceinline__ void hand_over(const fast_args &p, uint32_t set,
 /* Adds to this block's sums, the tile's last ones, those of the blocks from `first` on:
  * ((first + next) + ...) + own. */
 template <int N8>
-__device__ __forceinline__ void take_over(const fast_args &p, uint32_t set, float (&acc)[N8][4],
-                                          uint32_t first)
+__device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4], uint32_t first)
 {
-    float total[4 * N8] = {};
-    for (uint32_t block = first; block < blockIdx.x; block++) {
-        float *partial = partial_of<N8>(p, set, block);
-        uint32_t bits[4 * N8];
+    constexpr int kAtOnce = N8 < 4 ? 4 * N8 : 16; /* as registers allow */
 #pragma unroll
-        for (int i = 0; i < 4 * N8; i++)
-            bits[i] = peek(partial + i * kThreads);
+    for (int part = 0; part < 4 * N8; part += kAtOnce) {
+        float total[kAtOnce] = {};
+        for (uint32_t block = first; block < blockIdx.x; block++) {
+            float *partial = partial_of<N8>(p, block) + part * kThreads;
+            uint32_t bits[kAtOnce];
 #pragma unroll
-        for (int i = 0; i < 4 * N8; i++)
-            total[i] += receive(partial + i * kThreads, bits[i]);
+            for (int i = 0; i < kAtOnce; i++)
+                bits[i] = peek(partial + i * kThreads);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++)
+                total[i] += receive(partial + i * kThreads, bits[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; i++)
+            acc[(part + i) / 4][i % 4] += total[i];
     }
-#pragma unroll
-    for (int i = 0; i < 4 * N8; i++)
-        acc[i / 4][i % 4] += total[i];
 }
 
 template <int K, int N8>
@@ -336,7 +330,7 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
           const uint32_t tensor_copies)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
-    __shared__ column_sum column_sums[FAST_COLUMNS_MAX * FAST_SETS_MAX];
+    __shared__ column_sum column_sums[FAST_COLUMNS_MAX];
     __shared__ uint64_t barriers[2 * kStages<K, N8>];
     const uint32_t table = shared_base(shared), stages = table + kTableRoom<K, N8>;
 
@@ -344,23 +338,27 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
     ring<kStages<K, N8>> slots;
     slots.start(shared_address(barriers));
     if (threadIdx.x == 0)
-        slots.init(tensor_copies);
+        slots.init(copy_arrivals(p, tensor_copies));
     __syncthreads();
     const work_plan plan(p);
     const work_range run = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
     const uint32_t groups = (p.cols + kGroup - 1) / kGroup;
-    const uint32_t sets = (p.columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
-    group_walk at = {run, groups, sets, 0, 0, 0, 0};
+    group_walk at = {run, groups, 0, 0, 0};
     at.start();
     if (threadIdx.x >> 5 >= kWarps) {
+        if (kManyRegisters<N8>)
+            give_registers();
         produce<K, N8>({p, &map, slots, stages, at}, tensor_copies);
         return;
     }
+    if (kManyRegisters<N8>)
+        take_registers();
     if (kServed < K, N8 >> 0)
         fill_table<K>((uint32_t *)shared);
-    lane_place<N8> place = place_lane<K, N8>(p);
+    const lane_place place = place_lane<K>(p);
+    const sum_matrix matrix = sum_matrix_of_lane();
     wait_for_inputs();
-    load_meta<N8>(column_sums, p, p.cols);
+    load_meta(column_sums, p);
     sync_multipliers();
 
     float acc[N8][4] = {};
@@ -370,14 +368,8 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
         const uint32_t second_only = run.begin > tile_begin && (run.begin & 1) ? 0 : ~0u;
         const uint32_t first_only =
             run.end < tile_begin + 2 * groups && (run.end & 1) ? count - 1 : ~0u;
-        const uint32_t set = at.set, columns = columns_of(p, set);
         const uint32_t sender = tile_begin < run.begin ? plan.owner(tile_begin) : blockIdx.x;
-        const output_place output(p, tile, set);
-#pragma unroll
-        for (int n = 0; n < N8; n++) /* lanes without a column read another's */
-            place.column[n] =
-                kGroupWords<K> +
-                (min(8 * n + (threadIdx.x >> 2 & 7), columns - 1) * 4 + (threadIdx.x & 3)) * 16;
+        const output_place output(p, tile);
 #pragma unroll 1
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t slot = stages + slots.index * kSlotNbytes<K, N8>;
@@ -385,19 +377,26 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
             uint32_t low[2 * K + 1], high[2 * K + 1];
             load_words<K, 0>(low, slot + place.words, slot + place.overlap);
             load_words<K, 8 * 32 * K>(high, slot + place.words, slot + place.overlap);
-            if (i != second_only)
-                multiply_half<K, N8, 0>(acc, low, high, slot, place, table);
-            if (i != first_only)
-                multiply_half<K, N8, 1>(acc, low, high, slot, place, table);
+            const uint32_t inputs = slot + kGroupWords<K>;
+            if (i != second_only) {
+                multiply_quarter<K, N8, 0>(acc, low, high, inputs, table, matrix);
+                multiply_quarter<K, N8, 1>(acc, low, high, inputs, table, matrix);
+            }
+            if (i != first_only) {
+                multiply_quarter<K, N8, 2>(acc, low, high, inputs, table, matrix);
+                multiply_quarter<K, N8, 3>(acc, low, high, inputs, table, matrix);
+            }
+            products_wait<0>();
+            products_keep(acc);
             slots.release();
             slots.advance();
         }
         at.left = 1;
         at.advance();
         if (tile_begin + 2 * groups > run.end) {
-            hand_over<N8>(p, set, acc);
+            hand_over<N8>(p, acc);
         } else {
-            take_over<N8>(p, set, acc, sender);
+            take_over<N8>(p, acc, sender);
             finish<N8>(p, column_sums, output, acc);
         }
 #pragma unroll
@@ -421,8 +420,9 @@ template <int K, int N8> struct product {
         CUtensorMap map = {};
         const uint32_t tensor_copies = fast_map_words(&map, args, kTileOut, kOrder<K>);
         return launch_overlapped(kernel, blocks, 1,
-                                 kThreads + (tensor_copies ? 32 : kCopyThreadsMax), nbytes, stream,
-                                 args, map, tensor_copies);
+                                 kThreads +
+                                     (tensor_copies && !kManyRegisters<N8> ? 32 : kCopyThreadsMax),
+                                 nbytes, stream, args, map, tensor_copies);
     }
 };
 
@@ -430,5 +430,5 @@ template <int K, int N8> struct product {
 
 cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream)
 {
-    return launch_product<product>(*args, blocks, stream);
+    return launch_product<product, 8>(*args, blocks, stream);
 }

@@ -170,6 +170,27 @@ __device__ __noinline__ void copy_rows(const fast_args &p, uint32_t dst, uint32_
     }
 }
 
+/* Inputs for a slot that threads fill.  The tensor cores may read them past the threads'
+ * own writes, so that one thread has them copied in bulk where that can be. */
+__device__ __forceinline__ void copy_inputs(const fast_args &p, uint32_t dst, const uint8_t *src,
+                                            uint32_t nbytes, uint32_t barrier)
+{
+    if (p.hopper) {
+        if (threadIdx.x == kThreads) {
+            barrier_expect(barrier, nbytes);
+            copy_bulk(dst, src, nbytes, barrier);
+        }
+        return;
+    }
+    for (uint32_t i = (threadIdx.x - kThreads) * 16; i < nbytes; i += (blockDim.x - kThreads) * 16)
+        copy16(dst + i, src + i, 16);
+}
+/* How often those who fill a slot arrive at its barrier. */
+__device__ __forceinline__ uint32_t copy_arrivals(const fast_args &p, bool tensor_copies)
+{
+    return tensor_copies ? 1 : blockDim.x - kThreads + (p.hopper ? 1 : 0);
+}
+
 /* A ring of slots with a barrier for `filled` and one for `emptied` each. */
 template <int stages> struct ring {
     uint32_t barriers, index, parity; /* of the slot whose turn it is */
@@ -179,10 +200,10 @@ template <int stages> struct ring {
         asm("mov.u32 %0, %1;" : "=r"(barriers) : "r"(at)); /* once, not at each use */
         index = parity = 0;
     }
-    __device__ __forceinline__ void init(bool tensor_copies) const
+    __device__ __forceinline__ void init(uint32_t copies) const
     {
         for (uint32_t i = 0; i < stages; i++) {
-            barrier_init(barriers + 16 * i, tensor_copies ? 1 : blockDim.x - kThreads);
+            barrier_init(barriers + 16 * i, copies);
             barrier_init(barriers + 16 * i + 8, kWarps);
         }
 #if __CUDA_ARCH__ >= 900

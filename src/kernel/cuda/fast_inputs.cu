@@ -70,29 +70,50 @@ __device__ __forceinline__ void range_scale(float largest, float *scale, float *
     *inverse = __uint_as_float((uint32_t)(127 - e) << 23);
 }
 
-/* Eight inputs from `index` of one column of a set to where the lanes look for them. */
-__device__ __forceinline__ void store8(uint8_t *fragments, const __half (&h)[8], uint32_t column,
+/* Of four words a thread of lanes l, l + 8, l + 16 and l + 24 the first of each to the
+ * first of these, and so on. */
+__device__ __forceinline__ uint4 exchange(const uint32_t (&w)[4])
+{
+    const bool high = threadIdx.x & 16, odd = threadIdx.x & 8;
+    const uint32_t keep0 = high ? w[2] : w[0], keep1 = high ? w[3] : w[1];
+    const uint32_t got0 = __shfl_xor_sync(~0u, high ? w[0] : w[2], 16);
+    const uint32_t got1 = __shfl_xor_sync(~0u, high ? w[1] : w[3], 16);
+    const uint32_t mine = odd ? keep1 : keep0, other = odd ? got1 : got0;
+    const uint32_t mine_of = __shfl_xor_sync(~0u, odd ? keep0 : keep1, 8);
+    const uint32_t other_of = __shfl_xor_sync(~0u, odd ? got0 : got1, 8);
+    const uint2 same = odd ? make_uint2(mine_of, mine) : make_uint2(mine, mine_of);
+    const uint2 far = odd ? make_uint2(other_of, other) : make_uint2(other, other_of);
+    return high ? make_uint4(far.x, far.y, same.x, same.y)
+                : make_uint4(same.x, same.y, far.x, far.y);
+}
+
+/* Eight inputs from `index` of one column to where the products look for them: rows of
+ * the B operand (fast_wgmma.cuh) in the order in which lanes have weights.  On axis 1, for
+ * a warp of consecutive inputs, lane t's row 2t + i of a step is input 64t + 4*step + i, and
+ * 8 + 2t + i the one two later.  On axis 0 eight rows of a unit are axis0_row(t, i). */
+__device__ __forceinline__ void store8(uint8_t *inputs, const __half (&h)[8], uint32_t column,
                                        uint32_t pitch, uint32_t index, uint32_t axis, uint32_t k)
 {
-    if (axis == 1) { /* lane t, inputs 64t + 8*pair of a group: 16 bytes of a pair of products */
-        const uint32_t group = index / kGroup, t = index / 64 % 4, pair = index / 8 % 8;
-        ((uint4 *)fragments)[((group * 8 + pair) * pitch + column) * 4 + t] = *(const uint4 *)h;
-        return;
-    }
-    /* Elements 2i and 2i+1 of lane t of a unit are two of rows 8i..8i+7 (axis0_row).  Two
-     * threads hold a unit: one writes lanes 0 and 1, the other 2 and 3. */
-    uint32_t pair[4];
+    uint32_t at = column / 8 * 256 + column % 8 * 16;
+    uint4 row;
+    if (axis == 1) {
+        const uint32_t *pairs = (const uint32_t *)h;
+        const uint32_t w[4] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+        const uint32_t step = index / 8 % 8 * 2 + (index / 64 % 4) / 2, half = index / 64 % 2;
+        row = exchange(w);
+        at += (index / kGroup * 16 + step) * (32 * pitch) + half * 128;
+    } else {
+        uint32_t pair[4];
 #pragma unroll
-    for (int t = 0; t < 4; t++) {
-        const __half2 v = k == 2 ? __halves2half2(h[axis0_row<2>(t, 0)], h[axis0_row<2>(t, 1)])
-                                 : __halves2half2(h[axis0_row<3>(t, 0)], h[axis0_row<3>(t, 1)]);
-        pair[t] = *(const uint32_t *)&v;
+        for (int t = 0; t < 4; t++) {
+            const __half2 v = k == 2 ? __halves2half2(h[axis0_row<2>(t, 0)], h[axis0_row<2>(t, 1)])
+                                     : __halves2half2(h[axis0_row<3>(t, 0)], h[axis0_row<3>(t, 1)]);
+            pair[t] = *(const uint32_t *)&v;
+        }
+        row = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+        at += index / 16 * (32 * pitch) + index / 8 % 2 * 128;
     }
-    const bool second = threadIdx.x & 1;
-    const uint32_t a = __shfl_xor_sync(~0u, second ? pair[0] : pair[2], 1);
-    const uint32_t b = __shfl_xor_sync(~0u, second ? pair[1] : pair[3], 1);
-    ((uint4 *)fragments)[(index / 16 * pitch + column) * 2 + second] =
-        second ? make_uint4(a, pair[2], b, pair[3]) : make_uint4(pair[0], a, pair[1], b);
+    *(uint4 *)(inputs + at) = row;
 }
 
 /* All threads get the result; `shared` has room for a value a warp. */
@@ -136,7 +157,7 @@ __device__ __forceinline__ void round8(const fast_args &p, float (&v)[8], float 
                                        uint8_t *fragments, uint32_t column, uint32_t pitch,
                                        uint32_t index, uint32_t axis)
 {
-    __half h[8];
+    alignas(16) __half h[8];
     for (uint32_t piece = 0; piece < p.pieces; piece++) {
         float part = 0.0f;
 #pragma unroll
@@ -202,10 +223,11 @@ __global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
     }
     float scale, inverse, sum[2] = {0.0f, 0.0f};
     range_scale(largest, &scale, &inverse);
-    const uint32_t set = vector * p.pieces / FAST_COLUMNS_MAX;
-    const uint32_t column = vector * p.pieces % FAST_COLUMNS_MAX;
-    const uint32_t pitch = p.columns <= 8 ? 8 : p.columns <= 16 ? 16 : FAST_COLUMNS_MAX;
-    uint8_t *to = set_of(p, length, pitch, set);
+    const uint32_t column = vector * p.pieces;
+    const uint32_t pitch = p.columns <= 8    ? 8
+                           : p.columns <= 16 ? 16
+                           : p.columns <= 32 ? 32
+                                             : FAST_COLUMNS_MAX;
 #pragma unroll
     for (int i = 0; i < kPieces; i++) {
         const uint32_t index = begin + (i * blockDim.x + threadIdx.x) * 8;
@@ -214,11 +236,11 @@ __global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
 #pragma unroll
         for (int j = 0; j < 8; j++)
             v[i][j] *= scale;
-        round8(p, v[i], sum, to + FAST_INPUT_META_NBYTES, column, pitch, index, axis);
+        round8(p, v[i], sum, inputs_of(p), column, pitch, index, axis);
     }
     for (uint32_t i = 0; i < p.pieces; i++) {
         const float total = reduce_block(sum[i], shared, [](float a, float b) { return a + b; });
-        column_meta *meta = (column_meta *)to + column + i;
+        column_meta *meta = (column_meta *)p.inputs + column + i;
         if (threadIdx.x == 0) {
             meta->inverse = inverse; /* the same from every slice */
             meta->offset[slice] = kOffset * total;

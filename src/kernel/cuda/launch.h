@@ -20,11 +20,11 @@ extern "C" {
 
 enum fast_type { FAST_F32, FAST_F16, FAST_BF16 };
 
-/* A set of columns of the B operand, which one pass over the weights serves: vectors,
- * or pairs of columns a vector where one binary16 does not hold an input.  A launch
- * takes several sets, all but the last of them full. */
-#define FAST_COLUMNS_MAX 32u
-#define FAST_SETS_MAX 2u
+/* Columns of the B operand, which one pass over the weights serves: vectors, or pairs of
+ * columns a vector where one binary16 does not hold an input.  On axis 0 the sums of more
+ * than 32 find no room in registers. */
+#define FAST_COLUMNS_MAX 64u
+#define FAST_COLUMNS_MAX_AXIS0 32u
 
 /* Blocks that share the preparation of one vector: a cluster. */
 #define FAST_INPUT_SLICES 8u
@@ -50,7 +50,7 @@ struct fast_args {
     uint32_t rows, cols;              /* of the stored matrix */
     uint32_t block_length;            /* T */
     uint32_t run_length, runs_longer; /* work of a block; the launcher fills them in */
-    uint32_t columns;                 /* of the B operand, 1..FAST_COLUMNS_MAX * FAST_SETS_MAX */
+    uint32_t columns;                 /* of the B operand, 1..FAST_COLUMNS_MAX */
     uint32_t pieces;                  /* columns a vector, 1 or 2 */
     uint32_t together;                /* another launch may meet this one: see launch_overlapped */
     uint32_t k;
@@ -61,22 +61,20 @@ struct fast_args {
     uint32_t words_aligned;  /* every row of words starts at 16 bytes */
 };
 
-/* Columns that a set has room for: 8, 16 or 32, as wide as the kernels' tiles. */
+/* Columns that there is room for: 8, 16, 32 or 64, as wide as the kernels' tiles. */
 static inline uint32_t fast_column_pitch(uint32_t columns)
 {
-    return columns <= 8 ? 8 : columns <= 16 ? 16 : FAST_COLUMNS_MAX;
+    return columns <= 8 ? 8 : columns <= 16 ? 16 : columns <= 32 ? 32 : FAST_COLUMNS_MAX;
 }
-/* Bytes of `inputs`, all sets, for a vector length rounded up to a multiple of 256. */
+/* Bytes of `inputs` for a vector length rounded up to a multiple of 256. */
 static inline size_t fast_inputs_nbytes(size_t length, uint32_t columns)
 {
-    const size_t sets = (columns + FAST_COLUMNS_MAX - 1) / FAST_COLUMNS_MAX;
-    return sets *
-           (FAST_INPUT_META_NBYTES + (length + 255) / 256 * 512 * fast_column_pitch(columns));
+    return FAST_INPUT_META_NBYTES + (length + 255) / 256 * 512 * fast_column_pitch(columns);
 }
-/* Bytes of `partial`: of each set and block the sums of two tiles of 256 outputs. */
+/* Bytes of `partial`: of each block the sums of two tiles of 256 outputs. */
 static inline size_t fast_partial_nbytes(uint32_t blocks)
 {
-    return (size_t)FAST_SETS_MAX * blocks * 2 * 256 * FAST_COLUMNS_MAX * sizeof(float);
+    return (size_t)blocks * 2 * 256 * FAST_COLUMNS_MAX * sizeof(float);
 }
 
 /* Whether the kernels that the driver has loaded were compiled for 9.0 or newer; on an

@@ -129,11 +129,7 @@ static cudaError_t run_small(struct tcq_cuda *cuda, const struct tcq_cuda_produc
 {
     const struct tcq_geometry *g = &p->tensor->geometry;
     struct fast_args a = fast_args_of(cuda, p);
-    uint32_t columns = FAST_COLUMNS_MAX * FAST_SETS_MAX;
-    while (fast_inputs_nbytes(tcq_geometry_in(g), columns) >
-           fast_inputs_nbytes(INPUT_LENGTH_MAX, FAST_COLUMNS_MAX))
-        columns -= FAST_COLUMNS_MAX;
-    const uint32_t most = columns / a.pieces;
+    const uint32_t most = (g->axis ? FAST_COLUMNS_MAX : FAST_COLUMNS_MAX_AXIS0) / a.pieces;
     cudaError_t code = cudaSuccess;
     for (uint32_t first = 0; first < p->m && code == cudaSuccess; first += most) {
         const uint32_t count = p->m - first < most ? p->m - first : most;
