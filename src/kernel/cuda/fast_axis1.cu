@@ -15,13 +15,10 @@ namespace
 /* How many of eight pairs of weights come from the table: what an H200 was fastest with.
  * With many columns the inputs need the room. */
 template <int K, int N8>
-constexpr int kServed = K == 4                           ? (N8 == 1 ? 0 : 2)
-                        : N8 == 1 || (K == 2 && N8 == 2) ? 3
-                        : K == 2                         ? 2
-                                                         : 0;
+constexpr int kServed = K == 4 ? (N8 == 1 ? 4 : 2) : K == 3 && N8 == 8 ? 0 : 4;
 template <int K, int N8> constexpr int kTableRoom = kServed<K, N8> ? kTableNbytes<K> : 0;
 /* Whether the tensor cores add the bytes, likewise. */
-template <int K, int N8> constexpr bool kTensorSums = K == 4 && N8 == 1;
+template <int K, int N8> constexpr bool kTensorSums = false && K == 4 && N8 == 1;
 
 /* With many columns the warps that copy, always four then, have few registers. */
 template <int N8> constexpr bool kManyRegisters = N8 > 2;
@@ -377,7 +374,7 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
             uint32_t low[2 * K + 1], high[2 * K + 1];
             load_words<K, 0>(low, slot + place.words, slot + place.overlap);
             load_words<K, 8 * 32 * K>(high, slot + place.words, slot + place.overlap);
-            const uint32_t inputs = slot + kGroupWords<K>;
+            const uint32_t inputs = matrix_at(slot + kGroupWords<K>);
             if (i != second_only) {
                 multiply_quarter<K, N8, 0>(acc, low, high, inputs, table, matrix);
                 multiply_quarter<K, N8, 1>(acc, low, high, inputs, table, matrix);

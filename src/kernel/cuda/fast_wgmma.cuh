@@ -24,10 +24,13 @@ template <int N8> constexpr uint32_t kStepInputs = 16 * 2 * 8 * N8; /* bytes of 
 /* ---- four warps ---------------------------------------------------------- */
 
 /* What a matrix in shared memory is called by: address, 128 bytes from rows 0..7 to 8..15,
- * 256 from eight columns to the next; in units of 16 bytes, no swizzle. */
-__device__ __forceinline__ uint64_t matrix_at(uint32_t address)
+ * 256 from eight columns to the next; in units of 16 bytes, no swizzle.  Only the lower
+ * half varies; it is made once for many products and comes from one lane, so that it stays
+ * in the registers that a warp has in common. */
+constexpr uint32_t kMatrixHigh = 256 >> 4;
+__device__ __forceinline__ uint32_t matrix_at(uint32_t address)
 {
-    return (uint64_t)(address >> 4) | (uint64_t)(128 >> 4) << 16 | (uint64_t)(256 >> 4) << 32;
+    return __shfl_sync(~0u, address >> 4 | (128 >> 4) << 16, 0);
 }
 /* Before the first product, and whenever registers that products read were written. */
 __device__ __forceinline__ void products_fence()
@@ -57,40 +60,48 @@ template <int N8> __device__ __forceinline__ void products_keep(float (&d)[N8][4
         asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
 }
 
-__device__ __forceinline__ void wgmma(float (&d)[1][4], const uint32_t (&a)[4], uint64_t b)
+__device__ __forceinline__ void wgmma(float (&d)[1][4], const uint32_t (&a)[4], uint32_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
+    asm volatile("{.reg .b64 b;\n"
+                 "mov.b64 b, {%8, %9};\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
                  "%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
+                 "{%4, %5, %6, %7}, b, 1, 1, 1, 0;}"
                  : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kMatrixHigh));
 }
-__device__ __forceinline__ void wgmma(float (&d)[2][4], const uint32_t (&a)[4], uint64_t b)
+__device__ __forceinline__ void wgmma(float (&d)[2][4], const uint32_t (&a)[4], uint32_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+    asm volatile("{.reg .b64 b;\n"
+                 "mov.b64 b, {%12, %13};\n"
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7}, "
-                 "{%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
+                 "{%8, %9, %10, %11}, b, 1, 1, 1, 0;}"
                  : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
                    "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kMatrixHigh));
 }
-__device__ __forceinline__ void wgmma(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b)
+__device__ __forceinline__ void wgmma(float (&d)[4][4], const uint32_t (&a)[4], uint32_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+    asm volatile("{.reg .b64 b;\n"
+                 "mov.b64 b, {%20, %21};\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                 "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+                 "{%16, %17, %18, %19}, b, 1, 1, 1, 0;}"
                  : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
                    "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
                    "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),
                    "+f"(d[3][3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kMatrixHigh));
 }
-__device__ __forceinline__ void wgmma(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b)
+__device__ __forceinline__ void wgmma(float (&d)[8][4], const uint32_t (&a)[4], uint32_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+    asm volatile("{.reg .b64 b;\n"
+                 "mov.b64 b, {%36, %37};\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+                 "{%32, %33, %34, %35}, b, 1, 1, 1, 0;}"
                  : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
                    "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
                    "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),
@@ -98,7 +109,7 @@ __device__ __forceinline__ void wgmma(float (&d)[8][4], const uint32_t (&a)[4], 
                    "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),
                    "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
                    "+f"(d[7][2]), "+f"(d[7][3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kMatrixHigh));
 }
 
 /* Registers from the warps that copy, four of them, to the 16 that multiply. */
@@ -127,15 +138,15 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
 
 /* ---- either -------------------------------------------------------------- */
 
-/* d += a * (the 16 rows of inputs `offset` bytes after `inputs`). */
+/* d += a * (the 16 rows of inputs `offset` bytes after those of `matrix`, matrix_at()). */
 template <int offset, int N8>
 __device__ __forceinline__ void multiply_step(float (&d)[N8][4], const uint32_t (&a)[4],
-                                              uint32_t inputs)
+                                              uint32_t matrix)
 {
 #if TCQ_WGMMA
-    wgmma(d, a, matrix_at(inputs) + (offset >> 4));
+    wgmma(d, a, matrix + (offset >> 4));
 #else
-    const uint32_t at = inputs + threadIdx.x % 32 * 4;
+    const uint32_t at = (matrix & 0xffffu) * 16 + threadIdx.x % 32 * 4;
 #pragma unroll
     for (int n = 0; n < N8; n++) {
         uint32_t b0, b1;
