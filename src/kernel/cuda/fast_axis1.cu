@@ -5,7 +5,7 @@
  * A block owns 256 outputs, each of its 16 warps 16 of them, and takes a run of groups of
  * 256 inputs.  Lane (g, t) decodes outputs g and g+8 at inputs 64t..64t+63 of a group; the
  * weights are the A operand, the inputs, permuted alike, the B operand (fast_wgmma.cuh).  The
- * unit of work is half a group, inputs 64t+32h..64t+32h+31 of the four lanes.
+ * unit of work is a quarter of a group, inputs 64t+16q..64t+16q+15 of the four lanes.
  */
 #include "kernel/cuda/fast.cuh"
 
@@ -15,11 +15,10 @@ namespace
 /* How many of eight pairs of weights come from the table: what an H200 was fastest with.
  * With many columns the inputs need the room. */
 template <int K, int N8>
-constexpr int kServed = K == 4 ? (N8 == 1 ? 4 : 2) : K == 3 && N8 == 8 ? 0 : 4;
+constexpr int kServed = K == 4              ? (N8 <= 2 ? 4 : 2)
+                        : K == 3 && N8 == 8 ? 0
+                                            : 4;
 template <int K, int N8> constexpr int kTableRoom = kServed<K, N8> ? kTableNbytes<K> : 0;
-/* Whether the tensor cores add the bytes, likewise. */
-template <int K, int N8> constexpr bool kTensorSums = false && K == 4 && N8 == 1;
-
 /* With many columns the warps that copy, always four then, have few registers. */
 template <int N8> constexpr bool kManyRegisters = N8 > 2;
 
@@ -30,9 +29,10 @@ template <int K> constexpr piece_order kOrder = K == 4 ? PIECES_XOR8 : PIECES_PL
 template <int K> constexpr int kGroupWords = kTileOut * 32 * K;
 template <int N8> constexpr int kGroupInputs = kGroup * 2 * 8 * N8;
 template <int K, int N8> constexpr int kSlotNbytes = kGroupWords<K> + kGroupInputs<N8>;
-constexpr int kRoom = (227 - 4) * 1024; /* 4: static, alignment, the inputs' kernel */
+/* The rest is for static arrays, alignment and, with few columns, the inputs' kernel. */
+template <int N8> constexpr int kRoom = (227 - (N8 == 1 ? 4 : 2)) * 1024;
 template <int K, int N8>
-constexpr int kStagesFit = (kRoom - kTableRoom<K, N8>) / kSlotNbytes<K, N8>;
+constexpr int kStagesFit = (kRoom<N8> - kTableRoom<K, N8>) / kSlotNbytes<K, N8>;
 template <int K, int N8> constexpr int kStages = kStagesFit<K, N8> < 4 ? kStagesFit<K, N8> : 4;
 template <int K, int N8>
 constexpr int kSharedNbytes = kTableRoom<K, N8> + kStages<K, N8> *kSlotNbytes<K, N8>;
@@ -47,14 +47,14 @@ struct group_walk {
 
     __device__ __forceinline__ void open(uint32_t at)
     {
-        const uint32_t first = at * 2 * groups;
+        const uint32_t first = at * 4 * groups;
         tile = at;
-        group = run.begin > first ? (run.begin - first) / 2 : 0;
-        left = (min(run.end - first, 2 * groups) + 1) / 2 - group;
+        group = run.begin > first ? (run.begin - first) / 4 : 0;
+        left = (min(run.end - first, 4 * groups) + 3) / 4 - group;
     }
     __device__ __forceinline__ void start()
     {
-        open((run.end - 1) / (2 * groups));
+        open((run.end - 1) / (4 * groups));
     }
     __device__ __forceinline__ bool more() const
     {
@@ -66,7 +66,7 @@ struct group_walk {
         left--;
         if (left)
             return;
-        if (tile > run.begin / (2 * groups))
+        if (tile > run.begin / (4 * groups))
             open(tile - 1);
     }
 };
@@ -184,54 +184,122 @@ __device__ __forceinline__ void load_words(uint32_t (&w)[2 * K + 1], uint32_t wo
 }
 
 /* The sums of the states at o and o - K of both rows, as registers. */
-template <int K, bool tensor_sums, bool balanced>
+template <int K, bool balanced>
 __device__ __forceinline__ void sum_both(uint32_t &a_low, uint32_t &a_high, const uint32_t *low,
                                          const uint32_t *high, int o, uint32_t table,
-                                         bool low_served, bool high_served, sum_matrix m)
+                                         bool low_served, bool high_served)
 {
-    if (tensor_sums && !low_served && !high_served) {
-        const uint32_t z[4] = {hash(window(low, o, 12, 0)), hash(window(low, o - K, 12, 0)),
-                               hash(window(high, o, 12, 0)), hash(window(high, o - K, 12, 0))};
-        uint32_t sum[4];
-        add_bytes_of_four(sum, z, m);
-        a_low = pack<true>(sum[0], sum[1]);
-        a_high = pack<true>(sum[2], sum[3]);
-        return;
-    }
     a_low = sum_pair<K, true>(low, o, table, low_served);
     a_high = sum_pair<K, !balanced>(high, o, table, high_served);
 }
 
-/* Steps 4*quarter.. of a group, 16 inputs each; the tensor cores work on them while the next
- * are decoded. */
-template <int K, int N8, int quarter>
+constexpr int kSteps = 2; /* at a time: one takes fewer registers */
+
+/* Steps of 16 inputs, `count` of a group, that the tensor cores work on while the next are
+ * decoded. */
+template <int K, int N8, int first, int count>
 __device__ __forceinline__ void
-multiply_quarter(float (&acc)[N8][4], const uint32_t (&low)[2 * K + 1],
-                 const uint32_t (&high)[2 * K + 1], uint32_t inputs, uint32_t table, sum_matrix m)
+multiply_steps(float (&acc)[N8][4], const uint32_t (&low)[2 * K + 1],
+               const uint32_t (&high)[2 * K + 1], uint32_t inputs, uint32_t table)
 {
-    constexpr int kSteps = 4;
-    uint32_t a[kSteps][4];
+    uint32_t a[count][4];
 #pragma unroll
-    for (int s = 0; s < kSteps; s++) {
-        const int o = (63 - 4 * (kSteps * quarter + s)) * K;
-        sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(a[s][0], a[s][1], low, high, o, table,
-                                                  is_served(4 * s, kServed<K, N8>),
-                                                  is_served(4 * s + 2, kServed<K, N8>), m);
-        sum_both<K, kTensorSums<K, N8>, (N8 > 1)>(a[s][2], a[s][3], low, high, o - 2 * K, table,
-                                                  is_served(4 * s + 1, kServed<K, N8>),
-                                                  is_served(4 * s + 3, kServed<K, N8>), m);
+    for (int s = 0; s < count; s++) {
+        const int o = (63 - 4 * (first + s)) * K, pair = 4 * (first + s);
+        sum_both<K, (N8 > 1)>(a[s][0], a[s][1], low, high, o, table,
+                              is_served(pair, kServed<K, N8>), is_served(pair + 2, kServed<K, N8>));
+        sum_both<K, (N8 > 1)>(a[s][2], a[s][3], low, high, o - 2 * K, table,
+                              is_served(pair + 1, kServed<K, N8>),
+                              is_served(pair + 3, kServed<K, N8>));
     }
     products_wait<1>();
     products_fence();
-    const auto step = [&](auto ss) {
-        constexpr int s = decltype(ss)::value;
-        multiply_step<(kSteps * quarter + s) * kStepInputs<N8>>(acc, a[s], inputs);
-    };
-    step(std::integral_constant<int, 0>());
-    step(std::integral_constant<int, 1>());
-    step(std::integral_constant<int, 2>());
-    step(std::integral_constant<int, 3>());
+    multiply_step<first * kStepInputs<N8>>(acc, a[0], inputs);
+    if constexpr (count == 2)
+        multiply_step<(first + 1) * kStepInputs<N8>>(acc, a[1], inputs);
     products_commit();
+}
+template <int K, int N8, int quarter, int count>
+__device__ __forceinline__ void
+multiply_quarter(float (&acc)[N8][4], const uint32_t (&low)[2 * K + 1],
+                 const uint32_t (&high)[2 * K + 1], uint32_t inputs, uint32_t table)
+{
+    multiply_steps<K, N8, 4 * quarter, count>(acc, low, high, inputs, table);
+    if constexpr (count == 1)
+        multiply_steps<K, N8, 4 * quarter + 1, 1>(acc, low, high, inputs, table);
+    multiply_steps<K, N8, 4 * quarter + 2, count>(acc, low, high, inputs, table);
+    if constexpr (count == 1)
+        multiply_steps<K, N8, 4 * quarter + 3, 1>(acc, low, high, inputs, table);
+}
+
+/* A lane's words of the group in the slot whose turn it is, of rows g and g+8. */
+template <int K, int N8>
+__device__ __forceinline__ uint32_t load_group(uint32_t (&low)[2 * K + 1],
+                                               uint32_t (&high)[2 * K + 1],
+                                               const ring<kStages<K, N8>> &slots, uint32_t stages,
+                                               lane_place place)
+{
+    const uint32_t slot = stages + slots.index * kSlotNbytes<K, N8>;
+    slots.wait_filled();
+    load_words<K, 0>(low, slot + place.words, slot + place.overlap);
+    load_words<K, 8 * 32 * K>(high, slot + place.words, slot + place.overlap);
+    return matrix_at(slot + kGroupWords<K>);
+}
+
+/* Quarters begin..end-1 of a group. */
+template <int K, int N8>
+__device__ __forceinline__ void multiply_quarters(float (&acc)[N8][4], ring<kStages<K, N8>> &slots,
+                                                  uint32_t begin, uint32_t end, uint32_t stages,
+                                                  lane_place place, uint32_t table)
+{
+    uint32_t low[2 * K + 1], high[2 * K + 1];
+    const uint32_t inputs = load_group<K, N8>(low, high, slots, stages, place);
+    const auto quarter = [&](auto qq) {
+        constexpr int q = decltype(qq)::value;
+        if (q >= begin && q < end)
+            multiply_quarter<K, N8, q, N8 == 8 ? 1 : kSteps>(acc, low, high, inputs, table);
+        products_wait<0>();
+        products_keep(acc);
+    };
+    quarter(std::integral_constant<uint32_t, 0>());
+    quarter(std::integral_constant<uint32_t, 1>());
+    quarter(std::integral_constant<uint32_t, 2>());
+    quarter(std::integral_constant<uint32_t, 3>());
+    slots.release();
+    slots.advance();
+}
+
+/* `count` whole groups.  The tensor cores still read the inputs of a group when the next one
+ * begins, whose first half has waited for them: then the slot is released, or, where there
+ * are only two, at once. */
+template <int K, int N8>
+__device__ __forceinline__ void multiply_groups(float (&acc)[N8][4], ring<kStages<K, N8>> &slots,
+                                                uint32_t count, uint32_t stages, lane_place place,
+                                                uint32_t table, uint32_t nobody)
+{
+    uint32_t before = nobody;
+#pragma unroll 1
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t low[2 * K + 1], high[2 * K + 1];
+        const uint32_t inputs = load_group<K, N8>(low, high, slots, stages, place);
+        multiply_quarter<K, N8, 0, kSteps>(acc, low, high, inputs, table);
+        multiply_quarter<K, N8, 1, kSteps>(acc, low, high, inputs, table);
+        if constexpr (kStages < K, N8 >> 2)
+            arrive_once_a_warp(before);
+        before = slots.emptied();
+        multiply_quarter<K, N8, 2, kSteps>(acc, low, high, inputs, table);
+        multiply_quarter<K, N8, 3, kSteps>(acc, low, high, inputs, table);
+        if constexpr (kStages<K, N8> == 2) {
+            products_wait<0>();
+            products_keep(acc);
+            slots.release();
+        }
+        slots.advance();
+    }
+    products_wait<0>();
+    products_keep(acc);
+    if constexpr (kStages < K, N8 >> 2)
+        arrive_once_a_warp(before);
 }
 
 /* ---- sums ----------------------------------------------------------------- */
@@ -305,15 +373,24 @@ __device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4
 #pragma unroll
     for (int part = 0; part < 4 * N8; part += kAtOnce) {
         float total[kAtOnce] = {};
-        for (uint32_t block = first; block < blockIdx.x; block++) {
-            float *partial = partial_of<N8>(p, block) + part * kThreads;
-            uint32_t bits[kAtOnce];
+        for (uint32_t block = first; block < blockIdx.x; block += 2) {
+            const bool two = block + 1 < blockIdx.x; /* mostly there are one or two */
+            float *one_of = partial_of<N8>(p, block) + part * kThreads;
+            float *other_of = partial_of<N8>(p, two ? block + 1 : block) + part * kThreads;
+            uint32_t one[kAtOnce], other[kAtOnce];
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++) {
+                one[i] = peek(one_of + i * kThreads);
+                other[i] = peek(other_of + i * kThreads);
+            }
 #pragma unroll
             for (int i = 0; i < kAtOnce; i++)
-                bits[i] = peek(partial + i * kThreads);
+                total[i] += receive(one_of + i * kThreads, one[i]);
+            if (!two)
+                continue;
 #pragma unroll
             for (int i = 0; i < kAtOnce; i++)
-                total[i] += receive(partial + i * kThreads, bits[i]);
+                total[i] += receive(other_of + i * kThreads, other[i]);
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; i++)
@@ -328,14 +405,16 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
     __shared__ column_sum column_sums[FAST_COLUMNS_MAX];
-    __shared__ uint64_t barriers[2 * kStages<K, N8>];
+    __shared__ uint64_t barriers[2 * kStages<K, N8> + 1]; /* the last: for nobody */
     const uint32_t table = shared_base(shared), stages = table + kTableRoom<K, N8>;
 
     let_next_start();
     ring<kStages<K, N8>> slots;
     slots.start(shared_address(barriers));
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         slots.init(copy_arrivals(p, tensor_copies));
+        barrier_init(shared_address(barriers + 2 * kStages<K, N8>), kWarps);
+    }
     __syncthreads();
     const work_plan plan(p);
     const work_range run = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
@@ -353,44 +432,28 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
     if (kServed < K, N8 >> 0)
         fill_table<K>((uint32_t *)shared);
     const lane_place place = place_lane<K>(p);
-    const sum_matrix matrix = sum_matrix_of_lane();
     wait_for_inputs();
     load_meta(column_sums, p);
     sync_multipliers();
 
     float acc[N8][4] = {};
     while (at.more()) {
-        const uint32_t tile = at.tile, tile_begin = tile * 2 * groups, count = at.left;
-        /* Groups of which only one half is this block's. */
-        const uint32_t second_only = run.begin > tile_begin && (run.begin & 1) ? 0 : ~0u;
-        const uint32_t first_only =
-            run.end < tile_begin + 2 * groups && (run.end & 1) ? count - 1 : ~0u;
+        const uint32_t tile = at.tile, tile_begin = tile * 4 * groups, count = at.left;
+        /* Groups of which only some quarters are this block's: the first, the last. */
+        const uint32_t skipped = run.begin > tile_begin ? run.begin % 4 : 0;
+        const uint32_t rest = run.end < tile_begin + 4 * groups ? run.end % 4 : 0;
+        const bool one = count == 1 && skipped && rest;
         const uint32_t sender = tile_begin < run.begin ? plan.owner(tile_begin) : blockIdx.x;
         const output_place output(p, tile);
-#pragma unroll 1
-        for (uint32_t i = 0; i < count; i++) {
-            const uint32_t slot = stages + slots.index * kSlotNbytes<K, N8>;
-            slots.wait_filled();
-            uint32_t low[2 * K + 1], high[2 * K + 1];
-            load_words<K, 0>(low, slot + place.words, slot + place.overlap);
-            load_words<K, 8 * 32 * K>(high, slot + place.words, slot + place.overlap);
-            const uint32_t inputs = matrix_at(slot + kGroupWords<K>);
-            if (i != second_only) {
-                multiply_quarter<K, N8, 0>(acc, low, high, inputs, table, matrix);
-                multiply_quarter<K, N8, 1>(acc, low, high, inputs, table, matrix);
-            }
-            if (i != first_only) {
-                multiply_quarter<K, N8, 2>(acc, low, high, inputs, table, matrix);
-                multiply_quarter<K, N8, 3>(acc, low, high, inputs, table, matrix);
-            }
-            products_wait<0>();
-            products_keep(acc);
-            slots.release();
-            slots.advance();
-        }
+        if (skipped)
+            multiply_quarters<K, N8>(acc, slots, skipped, one ? rest : 4, stages, place, table);
+        multiply_groups<K, N8>(acc, slots, one ? 0 : count - (skipped > 0) - (rest > 0), stages,
+                               place, table, shared_address(barriers + 2 * kStages<K, N8>));
+        if (rest && !one)
+            multiply_quarters<K, N8>(acc, slots, 0, rest, stages, place, table);
         at.left = 1;
         at.advance();
-        if (tile_begin + 2 * groups > run.end) {
+        if (tile_begin + 4 * groups > run.end) {
             hand_over<N8>(p, acc);
         } else {
             take_over<N8>(p, acc, sender);
@@ -409,7 +472,7 @@ template <int K, int N8> struct product {
         const int nbytes = kSharedNbytes<K, N8>;
         const uint32_t groups = (args.cols + kGroup - 1) / kGroup;
         const uint32_t tiles = (args.rows + kTileOut - 1) / kTileOut;
-        blocks = divide_work(&args, tiles * groups * 2, blocks);
+        blocks = divide_work(&args, tiles * groups * 4, blocks);
         cudaError_t status =
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, nbytes);
         if (status != cudaSuccess)

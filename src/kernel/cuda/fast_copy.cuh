@@ -86,6 +86,13 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
 #endif
 }
 
+__device__ __forceinline__ void arrive_once_a_warp(uint32_t barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(barrier);
+}
+
 /* By one thread: the phase also waits for this many bytes of the copies below. */
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t nbytes)
 {
@@ -237,9 +244,7 @@ template <int stages> struct ring {
     /* By a warp that has read the slot. */
     __device__ __forceinline__ void release() const
     {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            barrier_arrive(emptied());
+        arrive_once_a_warp(emptied());
     }
 };
 
