@@ -63,25 +63,6 @@ template <bool multiplier> __device__ __forceinline__ uint32_t pack(uint32_t low
     return both;
 }
 
-/* The byte sums of four numbers at once, in the tensor cores: a lane's products with a
- * matrix whose column 2t + i has ones where lane t holds number i (and i + 2). */
-struct sum_matrix {
-    uint32_t b0, b1;
-};
-__device__ __forceinline__ sum_matrix sum_matrix_of_lane()
-{
-    const uint32_t g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
-    return {g == 2 * t ? 0x01010101u : 0, g == 2 * t + 1 ? 0x01010101u : 0};
-}
-__device__ __forceinline__ void add_bytes_of_four(uint32_t (&sum)[4], const uint32_t (&z)[4],
-                                                  sum_matrix m)
-{
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0,%1,%2,%3}, {%4,%6,%5,%7}, {%8,%9}, "
-        "{%10,%10,%10,%10};"
-        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
-        : "r"(z[0]), "r"(z[1]), "r"(z[2]), "r"(z[3]), "r"(m.b0), "r"(m.b1), "r"(0));
-}
-
 /* Whether the i-th of every eight pairs of weights comes from a table that serves
  * `served` of them. */
 __device__ __forceinline__ constexpr bool is_served(int i, int served)

@@ -15,7 +15,7 @@ namespace
 /* How many of eight pairs of weights come from the table: what an H200 was fastest with.
  * With many columns the inputs need the room. */
 template <int K, int N8>
-constexpr int kServed = K == 4              ? (N8 <= 2 ? 4 : 2)
+constexpr int kServed = K == 4              ? (N8 == 1 ? 4 : 2)
                         : K == 3 && N8 == 8 ? 0
                                             : 4;
 template <int K, int N8> constexpr int kTableRoom = kServed<K, N8> ? kTableNbytes<K> : 0;
@@ -373,24 +373,15 @@ __device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4
 #pragma unroll
     for (int part = 0; part < 4 * N8; part += kAtOnce) {
         float total[kAtOnce] = {};
-        for (uint32_t block = first; block < blockIdx.x; block += 2) {
-            const bool two = block + 1 < blockIdx.x; /* mostly there are one or two */
-            float *one_of = partial_of<N8>(p, block) + part * kThreads;
-            float *other_of = partial_of<N8>(p, two ? block + 1 : block) + part * kThreads;
-            uint32_t one[kAtOnce], other[kAtOnce];
-#pragma unroll
-            for (int i = 0; i < kAtOnce; i++) {
-                one[i] = peek(one_of + i * kThreads);
-                other[i] = peek(other_of + i * kThreads);
-            }
+        for (uint32_t block = first; block < blockIdx.x; block++) {
+            float *partial = partial_of<N8>(p, block) + part * kThreads;
+            uint32_t bits[kAtOnce];
 #pragma unroll
             for (int i = 0; i < kAtOnce; i++)
-                total[i] += receive(one_of + i * kThreads, one[i]);
-            if (!two)
-                continue;
+                bits[i] = peek(partial + i * kThreads);
 #pragma unroll
             for (int i = 0; i < kAtOnce; i++)
-                total[i] += receive(other_of + i * kThreads, other[i]);
+                total[i] += receive(partial + i * kThreads, bits[i]);
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; i++)
