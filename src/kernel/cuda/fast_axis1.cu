@@ -370,18 +370,24 @@ template <int N8>
 __device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4], uint32_t first)
 {
     constexpr int kAtOnce = N8 < 4 ? 4 * N8 : 16; /* as registers allow */
+    constexpr int kBlocks = N8 == 1 ? 2 : 1;      /* likewise; mostly there are one or two */
 #pragma unroll
     for (int part = 0; part < 4 * N8; part += kAtOnce) {
         float total[kAtOnce] = {};
-        for (uint32_t block = first; block < blockIdx.x; block++) {
-            float *partial = partial_of<N8>(p, block) + part * kThreads;
-            uint32_t bits[kAtOnce];
+        for (uint32_t block = first; block < blockIdx.x; block += kBlocks) {
+            uint32_t bits[kBlocks][kAtOnce];
 #pragma unroll
-            for (int i = 0; i < kAtOnce; i++)
-                bits[i] = peek(partial + i * kThreads);
+            for (int j = 0; j < kBlocks; j++)
 #pragma unroll
-            for (int i = 0; i < kAtOnce; i++)
-                total[i] += receive(partial + i * kThreads, bits[i]);
+                for (int i = 0; i < kAtOnce; i++)
+                    bits[j][i] = peek(partial_of<N8>(p, min(block + j, blockIdx.x - 1)) +
+                                      (part + i) * kThreads);
+#pragma unroll
+            for (int j = 0; j < kBlocks && block + j < blockIdx.x; j++)
+#pragma unroll
+                for (int i = 0; i < kAtOnce; i++)
+                    total[i] +=
+                        receive(partial_of<N8>(p, block + j) + (part + i) * kThreads, bits[j][i]);
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; i++)
