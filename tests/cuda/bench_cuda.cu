@@ -5,7 +5,7 @@
  * the same bytes for every number of vectors, and times with weights rotated
  * through more memory than the L2 cache holds, beside cuBLAS bf16.
  *
- *     bench_cuda [check|time|interface|choices|all]
+ *     bench_cuda [check|time|many|interface|choices|all]
  *
  * BENCH_PLAIN=1: the kernels as on GPUs before compute capability 9.0.  BENCH_L2=1: weights
  * from the L2 cache.  BENCH_TOGETHER=1: launches of axis 0 as where two may meet.
@@ -139,7 +139,7 @@ struct layer {
 };
 
 static float *partial;
-static void *inputs;
+static void *inputs, *wide_room;
 
 static fast_args arguments(const layer &l, const uint32_t *words, const uint16_t *scales,
                            const void *x, int type, uint32_t m, uint32_t pieces, float *y)
@@ -170,9 +170,21 @@ static cudaError_t launch(const layer &l, const fast_args &a, cudaStream_t strea
                   : fast_axis0_launch(&a, sm_count, stream);
 }
 
-static void check(const layer &l, int type, uint32_t pieces, float size)
+/* Many vectors. */
+static cudaError_t launch_wide(const layer &l, fast_args a, cudaStream_t stream)
 {
-    const uint32_t max_m = (l.axis ? FAST_COLUMNS_MAX : FAST_COLUMNS_MAX_AXIS0) / pieces;
+    a.inputs = wide_room;
+    const cudaError_t status = wide_inputs_launch(&a, l.axis, stream);
+    return status == cudaSuccess ? wide_launch(&a, l.axis, sm_count, stream) : status;
+}
+
+static const std::vector<uint32_t> few_m = {1, 2, 3, 7, 8, 9, 16, 17, 31, 32, 50};
+
+/* For `many` 0 the kernels for few vectors, else those for as many. */
+static void check(const layer &l, int type, uint32_t pieces, float size, uint32_t many = 0)
+{
+    const uint32_t max_m =
+        many ? many : (l.axis ? FAST_COLUMNS_MAX : FAST_COLUMNS_MAX_AXIS0) / pieces;
     uint32_t *words;
     uint16_t *scales;
     void *x;
@@ -195,14 +207,17 @@ static void check(const layer &l, int type, uint32_t pieces, float size)
     std::vector<float> hy(ny), widest(ny);
     CHECK(cudaMemcpy(hw.data(), want, ny * 8, cudaMemcpyDeviceToHost));
     CHECK(cudaMemcpy(hb.data(), bound, ny * 8, cudaMemcpyDeviceToHost));
-    /* A vector's bytes do not depend on its company. */
-    const uint32_t ms[] = {max_m, 1, 2, 3, 7, 8, 9, 16, 17, 31, 32, 50};
+    /* Few: a vector's bytes do not depend on its company.  Many: two runs give the same. */
+    std::vector<uint32_t> ms = {max_m};
+    ms.insert(ms.end(), many ? &max_m : few_m.data(),
+              many ? &max_m + 1 : few_m.data() + few_m.size());
+    bool again = false;
     for (uint32_t m : ms) {
         if (m > max_m)
             continue;
         CHECK(cudaMemset(y, 0xff, ny * 4));
         fast_args a = arguments(l, words, scales, x, type, m, pieces, y);
-        CHECK(launch(l, a, 0));
+        CHECK(many ? launch_wide(l, a, 0) : launch(l, a, 0));
         CHECK(cudaDeviceSynchronize());
         CHECK(cudaMemcpy(hy.data(), y, ny * 4, cudaMemcpyDeviceToHost));
         double worst = 0, rms = 0, ref = 0;
@@ -221,8 +236,8 @@ static void check(const layer &l, int type, uint32_t pieces, float size)
             rms += (hy[i] - hw[i]) * (hy[i] - hw[i]);
             ref += hw[i] * hw[i];
         }
-        if (m == max_m)
-            widest = hy;
+        if (!again)
+            widest = hy, again = true;
         else
             differ = memcmp(hy.data(), widest.data(), (size_t)m * l.outputs() * 4) != 0;
         checks++;
@@ -339,7 +354,7 @@ static void time_layers()
     for (int axis = 1; axis >= 0; axis--) {
         const int in = axis ? 5120 : 17408, out = axis ? 17408 : 5120;
         printf("cuBLAS bf16 %d->%d:", in, out);
-        for (int m : {1, 8, 32, 64, 512}) {
+        for (int m : {1, 8, 32, 40, 64, 96, 128, 192, 256, 512}) {
             void *xm, *ym;
             CHECK(cudaMalloc(&xm, (size_t)m * in * 2));
             CHECK(cudaMalloc(&ym, (size_t)m * out * 2));
@@ -360,6 +375,69 @@ static void time_layers()
         }
         printf(" us\n");
     }
+}
+
+/* Every number of vectors up to which a wide kernel has one form, and around tiles. */
+static void check_many()
+{
+    for (uint32_t k = 2; k <= 4; k++)
+        for (int axis = 0; axis < 2; axis++) {
+            for (uint32_t m : {33u, 40u, 64u, 65u, 100u, 128u, 129u, 200u, 256u, 257u, 512u})
+                check({axis ? 529u : 1040u, 1280, k, 256, axis, 0}, FAST_BF16, 1, 1.0f, m);
+            check({17408, 5120, k, 256, axis, 0}, FAST_BF16, 1, 1.0f, 64);
+            check({17408, 5120, k, 256, axis, 0}, FAST_BF16, 1, 1.0f, 512);
+            check({272, 1280, k, 256, axis, 0}, FAST_BF16, 1, 1e-20f, 100);
+            check({41, 640, k, 128, axis, 0}, FAST_F16, 1, 1.0f, 70);
+            check({1003, 5504, k, 128, axis, 0}, FAST_BF16, 2, 1e20f, 90);
+            check({3000, 64 * 12, k, 64, axis, 0}, FAST_F32, 2, 1.0f, 45);
+            check({1, 256, k, 256, axis, 0}, FAST_BF16, 1, 1.0f, 65);
+        }
+    check({4099, 1024, 3, 256, 0, 1}, FAST_BF16, 1, 1.0f, 130);
+}
+
+/* The same in time, each form by itself. */
+static void time_many()
+{
+    const size_t nweights = (size_t)17408 * 5120;
+    const int copies = 8;
+    uint32_t *words;
+    uint16_t *scales;
+    void *x;
+    float *y;
+    CHECK(cudaMalloc(&words, nweights / 2 * copies));
+    CHECK(cudaMalloc(&scales, 17408 * 2));
+    CHECK(cudaMalloc(&x, 512 * 17408 * 2));
+    CHECK(cudaMalloc(&y, 512 * 17408 * 4));
+    fill_words<<<1024, 256>>>(words, nweights / 8 * copies, 1);
+    fill_scales<<<64, 256>>>(scales, 17408, 2);
+    fill_x<<<64, 256>>>(x, 512 * 17408, FAST_BF16, 3, 1.0f);
+    for (int axis = 1; axis >= 0; axis--)
+        for (uint32_t k = 2; k <= 4; k++) {
+            const layer l = {17408, 5120, k, 256, axis, 0};
+            printf("many, axis %d k %u:", axis, k);
+            for (uint32_t m : {40u, 64u, 96u, 128u, 192u, 256u, 512u}) {
+                const double t = time_us(20, [&](int i, cudaStream_t s) {
+                    fast_args a = arguments(l, words + l.words() * (i % copies), scales, x,
+                                            FAST_BF16, m, 1, y);
+                    a.y_type = FAST_BF16;
+                    CHECK(launch_wide(l, a, s));
+                });
+                printf("  m%-3u %6.2f", m, t);
+            }
+            printf(" us\n");
+            fflush(stdout);
+        }
+    const layer l = {17408, 5120, 3, 256, 1, 0};
+    for (uint32_t m : {64u, 512u}) {
+        const double t = time_us(20, [&](int, cudaStream_t s) {
+            fast_args a = arguments(l, words, scales, x, FAST_BF16, m, 1, y);
+            a.inputs = wide_room;
+            CHECK(wide_inputs_launch(&a, 1, s));
+        });
+        printf("inputs alone, axis 1, m %u: %.2f us\n", m, t);
+    }
+    for (void *p : {(void *)words, (void *)scales, x, (void *)y})
+        CHECK(cudaFree(p));
 }
 
 static void must(enum tcq_status status, const struct tcq_error *error)
@@ -500,6 +578,15 @@ int main(int argc, char **argv)
     CHECK(cudaMalloc(&partial, fast_partial_nbytes(sm_count)));
     CHECK(cudaMemset(partial, FAST_PARTIAL_EMPTY, fast_partial_nbytes(sm_count)));
     CHECK(cudaMalloc(&inputs, fast_inputs_nbytes(131072, FAST_COLUMNS_MAX)));
+    const bool wide = hopper && device.major == 9 && device.minor == 0 && wide_has_code();
+    CHECK(cudaMalloc(&wide_room, wide_inputs_nbytes(17408, 512)));
+    if (!strcmp(what, "many")) {
+        if (!getenv("BENCH_BRIEF"))
+            check_many();
+        printf("%d checks, %d failures\n", checks, failures);
+        time_many();
+        return failures != 0;
+    }
     if (!strcmp(what, "choices")) {
         time_choices();
         return 0;
@@ -516,6 +603,8 @@ int main(int argc, char **argv)
                 check({1, 256, k, 256, axis, 0}, FAST_BF16, 1, 1.0f);
             }
         check({4099, 1024, 3, 256, 0, 1}, FAST_BF16, 1, 1.0f);
+        if (wide)
+            check_many();
         printf("%d checks, %d failures\n", checks, failures);
     }
     if (strcmp(what, "check")) {

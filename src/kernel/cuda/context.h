@@ -23,6 +23,7 @@ struct tcq_cuda {
     uint32_t multiprocessors;
     bool small;  /* enough shared memory for the fast kernels */
     bool hopper; /* compute capability 9.0 or newer, and code for it */
+    bool fused;  /* code of compute capability 9.0 itself, for products with many vectors */
     char name[256];
     void *inputs;
     float *partial;

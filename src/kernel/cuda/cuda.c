@@ -47,6 +47,7 @@ static enum tcq_status device_open(struct tcq_cuda *cuda, struct tcq_error *erro
     cuda->multiprocessors = (uint32_t)p.multiProcessorCount;
     cuda->small = p.sharedMemPerBlockOptin >= FAST_SHARED_NBYTES;
     cuda->hopper = p.major >= 9 && fast_has_hopper_code();
+    cuda->fused = cuda->hopper && p.major == 9 && p.minor == 0 && wide_has_code();
     return TCQ_OK;
 }
 

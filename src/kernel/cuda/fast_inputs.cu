@@ -248,6 +248,61 @@ __global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
     }
 }
 
+/* Many vectors (wide.cu), a block each. */
+constexpr int kWidePieces = 3; /* of 8 inputs, that a thread keeps: enough for 24576 inputs */
+
+__global__ void __launch_bounds__(1024)
+    wide_inputs(const __grid_constant__ fast_args p, const uint32_t axis)
+{
+    __shared__ float shared[32];
+    const uint32_t length = axis ? p.cols : p.rows, groups = (length + kGroup - 1) / kGroup;
+    const uint32_t end = groups * kGroup, stride = blockDim.x * 8, first = threadIdx.x * 8;
+    let_next_start();
+    wait_for_inputs();
+    float v[kWidePieces][8], largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kWidePieces; i++)
+        if (first + i * stride < end) {
+            load8(v[i], p, blockIdx.x, first + i * stride, length, axis == 0);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                largest = fmaxf(largest, fabsf(v[i][j]));
+        }
+    for (uint32_t index = first + kWidePieces * stride; index < end; index += stride) {
+        float w[8];
+        load8(w, p, blockIdx.x, index, length, axis == 0);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            largest = fmaxf(largest, fabsf(w[j]));
+    }
+    largest = reduce_block(largest, shared, larger);
+    float scale, inverse, sum[2] = {0.0f, 0.0f};
+    range_scale(largest, &scale, &inverse);
+    const uint32_t pitch = wide_tile_columns(p.columns), column = blockIdx.x * p.pieces;
+    uint8_t *to = (uint8_t *)p.inputs + wide_meta_nbytes(p.columns) +
+                  (size_t)(column / pitch) * groups * (2 * kGroup * pitch);
+    const auto round = [&](float(&w)[8], uint32_t index) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            w[j] *= scale;
+        round8(p, w, sum, to, column % pitch, pitch, index, axis);
+    };
+#pragma unroll
+    for (int i = 0; i < kWidePieces; i++)
+        if (first + i * stride < end)
+            round(v[i], first + i * stride);
+    for (uint32_t index = first + kWidePieces * stride; index < end; index += stride) {
+        float w[8];
+        load8(w, p, blockIdx.x, index, length, axis == 0);
+        round(w, index);
+    }
+    for (uint32_t i = 0; i < p.pieces; i++) {
+        const float total = reduce_block(sum[i], shared, [](float a, float b) { return a + b; });
+        if (threadIdx.x == 0)
+            ((column_sum *)p.inputs)[column + i] = {inverse, kOffset * total};
+    }
+}
+
 } /* namespace */
 
 cudaError_t fast_inputs_launch(const struct fast_args *args, uint32_t axis, cudaStream_t stream)
@@ -263,4 +318,11 @@ cudaError_t fast_inputs_launch(const struct fast_args *args, uint32_t axis, cuda
     return launch_overlapped(kernel, args->columns / args->pieces * FAST_INPUT_SLICES,
                              clusters ? FAST_INPUT_SLICES : 1, (int)(32 * warps), 0, stream, *args,
                              axis);
+}
+
+cudaError_t wide_inputs_launch(const struct fast_args *args, uint32_t axis, cudaStream_t stream)
+{
+    const uint32_t groups = ((axis ? args->cols : args->rows) + kGroup - 1) / kGroup;
+    return launch_overlapped(wide_inputs, args->columns / args->pieces, 1,
+                             (int)(32 * (groups < 32 ? groups : 32)), 0, stream, *args, axis);
 }

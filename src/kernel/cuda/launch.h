@@ -86,6 +86,39 @@ cudaError_t fast_inputs_launch(const struct fast_args *args, uint32_t axis, cuda
 cudaError_t fast_axis1_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream);
 cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t blocks, cudaStream_t stream);
 
+/* ---- many vectors ---------------------------------------------------------- */
+
+#ifdef __CUDACC__
+#define WIDE_BOTH_SIDES __host__ __device__
+#else
+#define WIDE_BOTH_SIDES
+#endif
+
+/* Columns of a tile: WIDE_COLUMNS_FEW where that is enough, or twice as many. */
+#define WIDE_COLUMNS_FEW 64u
+static inline WIDE_BOTH_SIDES uint32_t wide_tile_columns(uint32_t columns)
+{
+    return columns <= WIDE_COLUMNS_FEW ? WIDE_COLUMNS_FEW : 2 * WIDE_COLUMNS_FEW;
+}
+/* `inputs` for them: of each column two numbers, then of each tile its columns' inputs, in
+ * steps of 16. */
+static inline WIDE_BOTH_SIDES size_t wide_meta_nbytes(uint32_t columns)
+{
+    return (size_t)(columns + 127) / 128 * 1024;
+}
+static inline size_t wide_inputs_nbytes(size_t length, uint32_t columns)
+{
+    const uint32_t tile = wide_tile_columns(columns);
+    return wide_meta_nbytes(columns) +
+           (columns + tile - 1) / tile * ((length + 255) / 256 * 512 * tile);
+}
+/* Whether there is code for this GPU; asked on compute capability 9.0 alone. */
+bool wide_has_code(void);
+cudaError_t wide_inputs_launch(const struct fast_args *args, uint32_t axis, cudaStream_t stream);
+/* cudaErrorNotSupported where packed rows do not start at 16 bytes. */
+cudaError_t wide_launch(const struct fast_args *args, uint32_t axis, uint32_t blocks,
+                        cudaStream_t stream);
+
 /* gate/up after its products: y [m][rows], the gate's sums, becomes mid; up likewise of
  * `dtype`. */
 struct swiglu_args {
