@@ -68,7 +68,7 @@ struct tcq_cuda_product {
 
 /* The operation that AUTO stands for, or AUTO with the reason in *error.  (GPUs with less
  * than 227 KiB of shared memory a block, those before compute capability 9.0, take WIDE
- * in place of SMALL.)
+ * in place of SMALL; those of 9.0 do from 33 vectors on, on axis 0, what WIDE does there.)
  * FAST: SMALL up to m = 64 where k is 2..4 and L 12, above that and for other k
  * and L WIDE.  REFERENCE: as docs/kernels.md says. */
 enum tcq_operation tcq_cuda_select(const struct tcq_cuda_product *product, struct tcq_error *error);

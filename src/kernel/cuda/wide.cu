@@ -98,8 +98,8 @@ template <typename form> struct producer {
     {
         const uint32_t nbytes = form::kChunkNbytes;
         const size_t first = (size_t)(at.tile % column_tiles) * groups + at.group;
-        const uint8_t *from = (const uint8_t *)p.inputs + wide_meta_nbytes(p.columns) +
-                              first * (4 * nbytes);
+        const uint8_t *from =
+            (const uint8_t *)p.inputs + wide_meta_nbytes(p.columns) + first * (4 * nbytes);
         for (uint32_t i = 0; i < 4; i++) {
             input_slots.wait_emptied();
             barrier_expect(input_slots.filled(), nbytes);
@@ -391,14 +391,14 @@ cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
     auto *kernel = wide<kAxis, K, N8, kGroups>;
     const uint32_t outputs = kAxis ? args.rows : args.cols;
     const uint32_t groups = ((kAxis ? args.cols : args.rows) + kGroup - 1) / kGroup;
-    const tile_plan tiles = {
-        (args.columns + 8 * N8 - 1) / (8 * N8),
-        args.y_stride % 2 == 0 && (uintptr_t)args.y % (args.y_type == FAST_F32 ? 8 : 4) == 0};
+    const tile_plan tiles = {(args.columns + 8 * N8 - 1) / (8 * N8),
+                             args.y_stride % 2 == 0 &&
+                                 (uintptr_t)args.y % (args.y_type == FAST_F32 ? 8 : 4) == 0};
     CUtensorMap map = {};
     if (!fast_map_words(&map, args, kGroup, kWideOrder<K>))
         return cudaErrorNotSupported;
-    blocks = divide_work(
-        &args, (outputs + kTileOut - 1) / kTileOut * tiles.column_tiles * groups, blocks);
+    blocks = divide_work(&args, (outputs + kTileOut - 1) / kTileOut * tiles.column_tiles * groups,
+                         blocks);
     cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               form::kSharedNbytes);
     if (status != cudaSuccess)
