@@ -29,7 +29,18 @@ template <int kAxis, int K, int N8, int kGroups> struct form {
     static constexpr int kRegisters = kGroups == 4 ? 112 : 240;
     static constexpr int kCopyRegisters = kGroups == 4 ? 32 : 24;
     using weights = lane_weights<kAxis, K, kTiles>;
+
+    static_assert(kMultipliers * kRegisters + kCopyThreads * kCopyRegisters <= 65536, "registers");
+    static_assert(kSums * kMultipliers <= 2 * 256 * (int)FAST_COLUMNS_MAX, "fast_partial_nbytes");
 };
+
+/* Tiles of the same outputs, for all columns, are neighbours. */
+struct tile_plan {
+    uint32_t column_tiles;
+    uint32_t paired; /* two neighbouring outputs may be stored at once */
+};
+
+#if TCQ_WGMMA /* elsewhere the kernels are empty, and nobody launches them */
 
 /* ---- the work of a block ---------------------------------------------------- */
 
@@ -62,12 +73,6 @@ struct group_walk {
         if (left == 0 && tile > run.begin / per_tile)
             open(tile - 1);
     }
-};
-
-/* Tiles of the same outputs, for all columns, are neighbours. */
-struct tile_plan {
-    uint32_t column_tiles;
-    uint32_t paired; /* two neighbouring outputs may be stored at once */
 };
 
 /* ---- copies --------------------------------------------------------------- */
@@ -307,6 +312,8 @@ __device__ __forceinline__ void finish(const fast_args &p, const tile_plan &plan
     else
         store_tile<FAST_F16>(p, paired, valid, out, column, acc);
 }
+
+#endif /* TCQ_WGMMA */
 
 template <int kAxis, int K, int N8, int kGroups>
 __global__ void __launch_bounds__(form<kAxis, K, N8, kGroups>::kAllThreads, 1)
