@@ -610,6 +610,8 @@ int main(int argc, char **argv)
     if (strcmp(what, "check")) {
         if (strcmp(what, "interface"))
             time_layers();
+        if (strcmp(what, "interface") && wide)
+            time_many();
         struct tcq_error error = {};
         struct tcq_cuda *gpu = nullptr;
         must(tcq_cuda_create(nullptr, &gpu, &error), &error);

@@ -42,6 +42,18 @@ static inline enum tcq_status device_error(struct tcq_error *error, cudaError_t 
     return tcq_error_set(error, TCQ_ERROR_DEVICE, "%s: %s", what, cudaGetErrorString(code));
 }
 
+/* product.c: whether the fast kernels can do a geometry, and what they are told. */
+bool small_fits(const struct tcq_geometry *g);
+struct fast_args fast_args_of(const struct tcq_cuda *cuda, const struct tcq_cuda_product *p);
+
+/* fused.c: whether its kernels do what tcq_cuda_select has chosen; and one product, or two
+ * with the same x, which starts nothing where the driver has no tensor copies
+ * (cudaErrorNotSupported). */
+bool fused_takes(const struct tcq_cuda *cuda, const struct tcq_cuda_product *p,
+                 enum tcq_operation operation);
+cudaError_t fused_run(const struct tcq_cuda *cuda, const struct tcq_cuda_product *p,
+                      const struct tcq_cuda_product *also, cudaStream_t stream);
+
 /* Contexts of this process: products of two may meet on a GPU. */
 int tcq_cuda_contexts(void);
 

@@ -8,7 +8,7 @@
 
 /* ---- selection ----------------------------------------------------------------- */
 
-static bool small_fits(const struct tcq_geometry *g)
+bool small_fits(const struct tcq_geometry *g)
 {
     return g->L == 12 && g->k >= 2 && g->k <= 4 && tcq_geometry_in(g) <= INPUT_LENGTH_MAX &&
            tcq_geometry_out(g) <= (uint64_t)TILES_MAX * 256;
@@ -91,7 +91,7 @@ static bool aligned(const void *pointer, size_t nbytes)
  * many inputs that would show beside the bound of a float32 sum, n * 2^-24. */
 enum { ROUNDED_INPUTS_MIN = 4096 };
 
-static struct fast_args fast_args_of(const struct tcq_cuda *cuda, const struct tcq_cuda_product *p)
+struct fast_args fast_args_of(const struct tcq_cuda *cuda, const struct tcq_cuda_product *p)
 {
     const struct tcq_geometry *g = &p->tensor->geometry;
     bool interleaved = g->layout == TCQ_LAYOUT_INTERLEAVED;
@@ -140,72 +140,6 @@ static cudaError_t run_small(struct tcq_cuda *cuda, const struct tcq_cuda_produc
         if (code == cudaSuccess)
             code = g->axis ? fast_axis1_launch(&a, cuda->multiprocessors, stream)
                            : fast_axis0_launch(&a, cuda->multiprocessors, stream);
-    }
-    return code;
-}
-
-/* ---- many vectors ------------------------------------------------------------------ */
-
-/* Columns of a step: the inputs of more do not stay in the L2 cache.  Between which numbers
- * of vectors it is faster than the kernels for few, and than expanding first; an H200 has
- * told. */
-enum {
-    FUSED_COLUMNS_MAX = 512,
-    FUSED_M_MIN_AXIS1 = 65,
-    FUSED_M_MAX_AXIS1 = 384,
-    FUSED_M_MIN_AXIS0 = 33,
-    FUSED_M_MAX_AXIS0 = 256
-};
-
-/* The columns that the workspace has room for; 0: none, or the kernels do not fit. */
-static uint32_t fused_columns(const struct tcq_cuda *cuda, const struct tcq_cuda_product *p)
-{
-    const struct tcq_geometry *g = &p->tensor->geometry;
-    uint32_t columns = FUSED_COLUMNS_MAX;
-    if (!cuda->fused || p->numerics == TCQ_NUMERICS_REFERENCE || !small_fits(g) ||
-        p->m > (g->axis ? FUSED_M_MAX_AXIS1 : FUSED_M_MAX_AXIS0) ||
-        !fast_args_of(cuda, p).words_aligned)
-        return 0;
-    while (columns && wide_inputs_nbytes(tcq_geometry_in(g), columns) > cuda->workspace_nbytes)
-        columns -= WIDE_COLUMNS_FEW;
-    return columns;
-}
-
-/* Whether they do what tcq_cuda_select has chosen. */
-static bool takes_fused(const struct tcq_cuda *cuda, const struct tcq_cuda_product *p,
-                        enum tcq_operation operation)
-{
-    const uint32_t from = p->tensor->geometry.axis ? FUSED_M_MIN_AXIS1 : FUSED_M_MIN_AXIS0;
-    if (operation == TCQ_OPERATION_SMALL && (p->operation != TCQ_OPERATION_AUTO || p->m < from))
-        return false;
-    return (operation == TCQ_OPERATION_SMALL || operation == TCQ_OPERATION_WIDE) &&
-           fused_columns(cuda, p) > 0;
-}
-
-/* One product, or two with the same x. */
-static cudaError_t run_fused(struct tcq_cuda *cuda, const struct tcq_cuda_product *p,
-                             const struct tcq_cuda_product *also, cudaStream_t stream)
-{
-    const uint32_t axis = p->tensor->geometry.axis;
-    struct fast_args a = fast_args_of(cuda, p), b = fast_args_of(cuda, also ? also : p);
-    const uint32_t most = fused_columns(cuda, p) / a.pieces, steps = (p->m + most - 1) / most;
-    const uint32_t each = (p->m + steps - 1) / steps;
-    const size_t y_nbytes = p->y.stride * tcq_dtype_nbytes(p->y.dtype);
-    cudaError_t code = cudaSuccess;
-    a.inputs = b.inputs = cuda->workspace;
-    for (uint32_t first = 0; first < p->m && code == cudaSuccess; first += each) {
-        const uint32_t count = p->m - first < each ? p->m - first : each;
-        a.columns = b.columns = count * a.pieces;
-        a.x = (const char *)p->x.data + first * p->x.stride * tcq_dtype_nbytes(p->x.dtype);
-        a.y = (char *)p->y.data + first * y_nbytes;
-        code = wide_inputs_launch(&a, axis, stream);
-        if (code == cudaSuccess)
-            code = wide_launch(&a, axis, cuda->multiprocessors, stream);
-        if (code == cudaSuccess && also) {
-            b.y = (char *)also->y.data +
-                  first * also->y.stride * tcq_dtype_nbytes(also->y.dtype);
-            code = wide_launch(&b, axis, cuda->multiprocessors, stream);
-        }
     }
     return code;
 }
@@ -397,8 +331,8 @@ enum tcq_status tcq_cuda_multiply(struct tcq_cuda *cuda, const struct tcq_cuda_p
                                  FAST_SHARED_NBYTES / 1024, cuda->name);
         operation = TCQ_OPERATION_WIDE;
     }
-    if (takes_fused(cuda, p, operation)) {
-        const cudaError_t code = run_fused(cuda, p, NULL, stream);
+    if (fused_takes(cuda, p, operation)) {
+        const cudaError_t code = fused_run(cuda, p, NULL, stream);
         if (code != cudaErrorNotSupported)
             return device_error(error, code, "starting a product on the GPU");
     }
@@ -444,9 +378,9 @@ static enum tcq_status both_products(struct tcq_cuda *cuda, const struct tcq_cud
                                      struct tcq_error *error)
 {
     if (gate->tensor->geometry.k == up->tensor->geometry.k &&
-        takes_fused(cuda, gate, tcq_cuda_select(gate, NULL)) &&
-        takes_fused(cuda, up, tcq_cuda_select(up, NULL))) {
-        const cudaError_t code = run_fused(cuda, gate, up, stream);
+        fused_takes(cuda, gate, tcq_cuda_select(gate, NULL)) &&
+        fused_takes(cuda, up, tcq_cuda_select(up, NULL))) {
+        const cudaError_t code = fused_run(cuda, gate, up, stream);
         if (code != cudaErrorNotSupported)
             return device_error(error, code, "starting gate/up on the GPU");
     }

@@ -414,16 +414,13 @@ cudaError_t launch(fast_args args, uint32_t blocks, cudaStream_t stream)
                              args, map, tiles);
 }
 
-#ifndef WIDE_GROUPS
-#define WIDE_GROUPS 4
-#endif
 template <int K>
 cudaError_t launch_axis(const fast_args &args, uint32_t axis, uint32_t blocks, cudaStream_t stream)
 {
     const bool few = args.columns <= WIDE_COLUMNS_FEW;
     if (axis)
-        return few ? launch<1, K, 8, WIDE_GROUPS>(args, blocks, stream)
-                   : launch<1, K, 16, WIDE_GROUPS>(args, blocks, stream);
+        return few ? launch<1, K, 8, 4>(args, blocks, stream)
+                   : launch<1, K, 16, 4>(args, blocks, stream);
     return few ? launch<0, K, 8, 2>(args, blocks, stream)
                : launch<0, K, 16, 2>(args, blocks, stream);
 }
