@@ -383,11 +383,14 @@ __device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4
                     bits[j][i] = peek(partial_of<N8>(p, min(block + j, blockIdx.x - 1)) +
                                       (part + i) * kThreads);
 #pragma unroll
-            for (int j = 0; j < kBlocks && block + j < blockIdx.x; j++)
+            for (int j = 0; j < kBlocks; j++) {
+                if (block + j >= blockIdx.x)
+                    continue;
 #pragma unroll
                 for (int i = 0; i < kAtOnce; i++)
                     total[i] +=
                         receive(partial_of<N8>(p, block + j) + (part + i) * kThreads, bits[j][i]);
+            }
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; i++)
