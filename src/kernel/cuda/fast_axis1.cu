@@ -375,22 +375,24 @@ __device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4
     for (int part = 0; part < 4 * N8; part += kAtOnce) {
         float total[kAtOnce] = {};
         for (uint32_t block = first; block < blockIdx.x; block += kBlocks) {
-            uint32_t bits[kBlocks][kAtOnce];
+            const bool two = kBlocks == 2 && block + 1 < blockIdx.x;
+            float *one_of = partial_of<N8>(p, block) + part * kThreads;
+            float *other_of = partial_of<N8>(p, two ? block + 1 : block) + part * kThreads;
+            uint32_t one[kAtOnce], other[kAtOnce];
 #pragma unroll
-            for (int j = 0; j < kBlocks; j++)
-#pragma unroll
-                for (int i = 0; i < kAtOnce; i++)
-                    bits[j][i] = peek(partial_of<N8>(p, min(block + j, blockIdx.x - 1)) +
-                                      (part + i) * kThreads);
-#pragma unroll
-            for (int j = 0; j < kBlocks; j++) {
-                if (block + j >= blockIdx.x)
-                    continue;
-#pragma unroll
-                for (int i = 0; i < kAtOnce; i++)
-                    total[i] +=
-                        receive(partial_of<N8>(p, block + j) + (part + i) * kThreads, bits[j][i]);
+            for (int i = 0; i < kAtOnce; i++) {
+                one[i] = peek(one_of + i * kThreads);
+                if (kBlocks == 2)
+                    other[i] = peek(other_of + i * kThreads);
             }
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++)
+                total[i] += receive(one_of + i * kThreads, one[i]);
+            if (!two)
+                continue;
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++)
+                total[i] += receive(other_of + i * kThreads, other[i]);
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; i++)
