@@ -160,10 +160,10 @@ __device__ __forceinline__ uint8_t *inputs_of(const fast_args &p)
 }
 
 /* Axis 0: rows of a unit of 16 that lane t decodes, the first two; the others are 8 on.
- * For k = 2 so that four lanes meet no bank twice (PIECES_XOR4). */
+ * So that four lanes meet no bank twice. */
 template <int K> __device__ __forceinline__ constexpr uint32_t axis0_row(uint32_t t, uint32_t i)
 {
-    return K == 2 ? t % 2 + t / 2 * 4 + 2 * i : t + 4 * i;
+    return K == 3 ? t + 4 * i : 2 * t + i;
 }
 
 /* The same with one sum, as the kernels keep it in shared memory. */

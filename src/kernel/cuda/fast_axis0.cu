@@ -4,12 +4,12 @@
  *
  * A block owns 256 outputs and a run of units of 16 stored rows (inputs), and takes them
  * in steps of up to eight units, of which each of four chains has a quarter; four warps
- * share a chain.  Lane (g, t) decodes four rows of a unit and, as warp `share` of the
- * four, outputs 32g + 8*share .. +7: two rows make a register of the A operand.  Where a
+ * share a chain and multiply together.  Lane (g, t) of warp s of them decodes four rows of
+ * a unit and outputs 64s + 8g .. +7: two rows make a register of the A operand.  Where a
  * run leaves a tile of outputs the chains are added in ascending order, and where blocks
  * share a tile each adds a slice of their sums, in block order.
  */
-#include "kernel/cuda/fast.cuh"
+#include "kernel/cuda/fast_slices.cuh"
 
 namespace
 {
@@ -20,8 +20,11 @@ constexpr int kRun = 8; /* outputs of a lane */
 constexpr uint32_t kStepUnits = 8, kStepRows = kStepUnits * kTileRows;
 
 /* How many of eight pairs of weights come from the table: what an H200 was fastest with. */
-template <int K, int N8> constexpr int kServed = K == 4 ? 0 : 4;
+template <int K, int N8> constexpr int kServed = 4;
 template <int K, int N8> constexpr int kTableRoom = kServed<K, N8> ? kTableNbytes<K> : 0;
+
+/* With many columns the warps that copy, always four then, have few registers. */
+template <int N8> constexpr bool kManyRegisters = N8 > 2;
 
 template <int K>
 constexpr piece_order kOrder = K == 2   ? PIECES_XOR4
@@ -35,14 +38,18 @@ template <int N8> constexpr int kUnitInputs = kTileRows * 2 * 8 * N8;
 template <int K> constexpr int kStepWords = kStepUnits *kUnitNbytes<K>;
 template <int K, int N8> constexpr int kSlotNbytes = kStepWords<K> + kStepUnits *kUnitInputs<N8>;
 
-/* Sums of 16 warps, 8 registers each, on their way to being added. */
-constexpr int kSumsNbytes = kWarps * 8 * 32 * 4;
+/* Sums on their way to being added: of four columns and all chains, and in the end of all
+ * columns, for which there is room where words, inputs and the table were. */
+constexpr int kColumnNbytes = kGroup * 4;
+constexpr int kSumsNbytes = kChains * 4 * kColumnNbytes;
 constexpr int kRoom = (227 - 4) * 1024 - kSumsNbytes; /* 4: static, alignment, the inputs' kernel */
 template <int K, int N8>
 constexpr int kStagesFit = (kRoom - kTableRoom<K, N8>) / kSlotNbytes<K, N8>;
 template <int K, int N8> constexpr int kStages = kStagesFit<K, N8> < 6 ? kStagesFit<K, N8> : 6;
 template <int K, int N8>
 constexpr int kSharedNbytes = kTableRoom<K, N8> + kStages<K, N8> *kSlotNbytes<K, N8> + kSumsNbytes;
+template <int K, int N8>
+constexpr bool kSumsFit = kSharedNbytes<K, N8> >= kChains * 8 * N8 *kColumnNbytes;
 
 /* The steps of a block, tile after tile. */
 struct step_walk {
@@ -136,7 +143,7 @@ __device__ __forceinline__ void produce(producer<K, N8> it, bool tensor_copies)
         }
         return;
     }
-    if (threadIdx.x % 32)
+    if (threadIdx.x != kThreads)
         return;
     /* Weights may be read before the inputs are there. */
     producer<K, N8> first = it;
@@ -154,255 +161,245 @@ __device__ __forceinline__ void produce(producer<K, N8> it, bool tensor_copies)
 
 /* ---- products ------------------------------------------------------------- */
 
-/* Where a lane finds its rows in a unit: two of them, the others are eight rows on. */
-struct lane_place {
-    uint32_t words[2], overlap[2];
+/* Where a lane finds, in a unit, the word with the last bits of its eight outputs of a row
+ * and the one above; its other rows are one or four and eight on.  For k = 4 the order of
+ * the pieces differs from one row to the next. */
+template <int K> constexpr int kPlaces = K == 4 ? 2 : 1;
+template <int K> struct lane_place {
+    uint32_t words[kPlaces<K>], above[kPlaces<K>];
+    uint32_t shift; /* of the two words, see align() */
 };
-template <int K> __device__ __forceinline__ lane_place place_lane(const fast_args &p)
+template <int K> __device__ __forceinline__ lane_place<K> place_lane(const fast_args &p)
 {
-    const uint32_t g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
-    const uint32_t block_words = p.block_length / 32 * K, in_block = g * 32 % p.block_length;
-    const uint32_t block_base = g * 32 / p.block_length * block_words;
-    const uint32_t in_words = (p.block_length - in_block - 32) / 32 * K;
-    const uint32_t above = in_words + K == block_words ? 0 : in_words + K;
-    lane_place place;
-    for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t row = axis0_row<K>(t, i);
-        place.words[i] = place_of<K, kOrder<K>>(row, block_base + in_words);
-        place.overlap[i] = place_of<K, kOrder<K>>(row, block_base + above);
+    const uint32_t share = threadIdx.x >> 5 & 3, g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
+    const uint32_t at = share * 64 + g * kRun, in_block = at % p.block_length;
+    const uint32_t block_words = p.block_length / 32 * K;
+    const uint32_t base = at / p.block_length * block_words;
+    const uint32_t byte = (p.block_length - in_block - kRun) / 8 * K, word = byte / 4;
+    uint32_t above = base + (word + 1 == block_words ? 0 : word + 1);
+    lane_place<K> place;
+    place.shift = byte % 4 * 8;
+    if (K == 2) { /* six bits higher */
+        above = place.shift ? above : base + word;
+        place.shift = place.shift ? place.shift - 6 : 26;
+    }
+    for (uint32_t i = 0; i < kPlaces<K>; i++) {
+        place.words[i] = place_of<K, kOrder<K>>(axis0_row<K>(t, i), base + word);
+        place.above[i] = place_of<K, kOrder<K>>(axis0_row<K>(t, i), above);
     }
     return place;
 }
 
-/* The words of a lane's 32 outputs of row `offset` bytes on, and the one above them. */
+/* Both words of a lane's four rows of the unit `offset` bytes on. */
 template <int K, int offset>
-__device__ __forceinline__ void load_words(uint32_t (&w)[K + 1], uint32_t words, uint32_t overlap)
+__device__ __forceinline__ void load_words(uint32_t (&w)[4][2], uint32_t unit,
+                                           const lane_place<K> &place)
 {
-    if constexpr (K == 4) {
-        uint4 v;
-        load<offset>(v, words);
-        w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
-    } else if constexpr (K == 2) {
-        uint2 v;
-        load<offset>(v, words);
-        w[0] = v.x, w[1] = v.y;
-    } else {
-        load<offset>(w[0], words);
-        load<offset + 4>(w[1], words);
-        load<offset + 8>(w[2], words);
-    }
-    load<offset>(w[K], overlap);
+    constexpr int k8Rows = 8 * 32 * K, kNext = K == 4 ? 0 : (K == 3 ? 4 : 1) * 32 * K;
+    constexpr int kSecond = kPlaces<K> - 1;
+    const uint32_t words = unit + place.words[0], above = unit + place.above[0];
+    const uint32_t words1 = unit + place.words[kSecond], above1 = unit + place.above[kSecond];
+    load<offset>(w[0][0], words);
+    load<offset>(w[0][1], above);
+    load<offset + kNext>(w[1][0], words1);
+    load<offset + kNext>(w[1][1], above1);
+    load<offset + k8Rows>(w[2][0], words);
+    load<offset + k8Rows>(w[2][1], above);
+    load<offset + kNext + k8Rows>(w[3][0], words1);
+    load<offset + kNext + k8Rows>(w[3][1], above1);
+}
+
+/* A lane's bits of a row, 7k + 12 of them, where windows are cut at offsets that all lanes
+ * have in common: for k = 2 from bit 6 on, so that the first window ends with its word; for
+ * k = 3, 33 bits, once from bit 0 on and once without the last. */
+template <int K> __device__ __forceinline__ void align(uint32_t (&w)[2], uint32_t shift)
+{
+    if (K == 4)
+        return;
+    const uint32_t low = w[0], high = w[1];
+    w[0] = __funnelshift_r(low, high, shift);
+    if (K == 3)
+        w[1] = __funnelshift_r(low, high, shift + 1);
+}
+template <int K>
+__device__ __forceinline__ uint32_t run_window(const uint32_t (&w)[2], int o, int bits, int scale)
+{
+    if (K == 3 && o > 0)
+        return window(w + 1, o - 1, bits, scale);
+    return window(w, K == 2 ? o + 6 : o, bits, scale);
+}
+template <int K> __device__ __forceinline__ uint32_t run_sum(const uint32_t (&w)[2], int o)
+{
+    return add_bytes(hash(run_window<K>(w, o, 12, 0)), 0u);
 }
 
 /* Sums of two rows as registers: of the state at o, and of that at o - K. */
 template <int K, bool balanced>
-__device__ __forceinline__ void sum_rows(uint32_t &first, uint32_t &second, const uint32_t *low,
-                                         const uint32_t *high, int o, uint32_t table,
-                                         bool from_table)
+__device__ __forceinline__ void sum_rows(uint32_t &first, uint32_t &second,
+                                         const uint32_t (&low)[2], const uint32_t (&high)[2], int o,
+                                         uint32_t table, bool from_table)
 {
     if (!from_table) {
-        first = pack<true>(byte_sum(low, o), byte_sum(high, o));
-        second = pack<!balanced>(byte_sum(low, o - K), byte_sum(high, o - K));
+        first = pack<true>(run_sum<K>(low, o), run_sum<K>(high, o));
+        second = pack<!balanced>(run_sum<K>(low, o - K), run_sum<K>(high, o - K));
+    } else if (K == 4) { /* the table has sums in the upper half of a word */
+        first = add_bytes(hash(run_window<K>(low, o, 12, 0)),
+                          look_up(table, run_window<K>(high, o, 12, 2)));
+        second = add_bytes(hash(run_window<K>(low, o - K, 12, 0)),
+                           look_up(table, run_window<K>(high, o - K, 12, 2)));
     } else {
-        static_assert(K <= 3 || kServed<K, 1> == 0, "the table of pairs");
-        const uint32_t a = look_up(table, window(low, o - K, kTableBits<K>, 2));
-        const uint32_t b = look_up(table, window(high, o - K, kTableBits<K>, 2));
+        const uint32_t a = look_up(table, run_window<K>(low, o - K, kTableBits<K>, 2));
+        const uint32_t b = look_up(table, run_window<K>(high, o - K, kTableBits<K>, 2));
         first = __byte_perm(a, b, 0x5410);
         second = __byte_perm(a, b, 0x7632);
     }
 }
 
-/* Unit `u` of a step, 16 rows by the 64 outputs of a warp; `unit` and `inputs` are those
- * of the first. */
-template <int K, int N8, int share, int u>
-__device__ __forceinline__ void multiply(float (&acc)[N8][kRun / 2][4], uint32_t unit,
-                                         uint32_t inputs, const lane_place &place, uint32_t table)
+/* Whether the pairs of tile j of rows 0 and 1 or 2 and 3 come from the table: first those
+ * whose windows are shifted and masked both. */
+__device__ __forceinline__ constexpr bool is_run_served(int j, int rows, int served)
 {
-    constexpr int kAt = u * kUnitNbytes<K>, k8Rows = 8 * 32 * K;
-    uint2 b[N8];
+    constexpr int order[8] = {5, 7, 0, 2, 3, 1, 6, 4}; /* of tile 0, rows 0 and 2, tile 1, ... */
+    return order[2 * j + rows] < served;
+}
+
+/* Tiles of two outputs a lane, and the products of them that are one group, as registers
+ * allow. */
+constexpr int kTiles = kRun / 2;
+template <int N8> constexpr int kTogether = N8 == 1 ? 2 : 1;
+
+/* A unit of 16 rows whose words are w, with its inputs `offset` bytes after `matrix`.  The
+ * tensor cores work on a group while the next one is decoded. */
+template <int K, int N8, int offset>
+__device__ __forceinline__ void multiply(float (&acc)[kTiles][N8][4], uint32_t (&w)[4][2],
+                                         uint32_t matrix, const lane_place<K> &place,
+                                         uint32_t table)
+{
 #pragma unroll
-    for (int n = 0; n < N8; n++) {
-        load<u * kUnitInputs<N8>>(b[n].x, inputs + threadIdx.x % 32 * 4 + n * 256);
-        load<u * kUnitInputs<N8> + 128>(b[n].y, inputs + threadIdx.x % 32 * 4 + n * 256);
-    }
-    uint32_t w[4][K + 1];
-    load_words<K, kAt>(w[0], unit + place.words[0], unit + place.overlap[0]);
-    load_words<K, kAt>(w[1], unit + place.words[1], unit + place.overlap[1]);
-    load_words<K, kAt + k8Rows>(w[2], unit + place.words[0], unit + place.overlap[0]);
-    load_words<K, kAt + k8Rows>(w[3], unit + place.words[1], unit + place.overlap[1]);
+    for (int i = 0; i < 4; i++)
+        align<K>(w[i], place.shift);
 #pragma unroll
-    for (int j = 0; j < kRun / 2; j++) {
-        const int o = (31 - (8 * share + 2 * j)) * K;
-        uint32_t a[4];
-        sum_rows<K, (N8 > 2)>(a[0], a[1], w[0], w[1], o, table, is_served(2 * j, kServed<K, N8>));
-        sum_rows<K, (N8 > 2)>(a[2], a[3], w[2], w[3], o, table,
-                              is_served(2 * j + 1, kServed<K, N8>));
+    for (int first = 0; first < kTiles; first += kTogether<N8>) {
+        uint32_t a[kTogether<N8>][4];
 #pragma unroll
-        for (int n = 0; n < N8; n++)
-            mma(acc[n][j], a, b[n].x, b[n].y);
+        for (int i = 0; i < kTogether<N8>; i++) {
+            const int j = first + i, o = (kRun - 1 - 2 * j) * K;
+            sum_rows<K, (N8 > 2)>(a[i][0], a[i][1], w[0], w[1], o, table,
+                                  is_run_served(j, 0, kServed<K, N8>));
+            sum_rows<K, (N8 > 2)>(a[i][2], a[i][3], w[2], w[3], o, table,
+                                  is_run_served(j, 1, kServed<K, N8>));
+        }
+        products_wait<1>();
+        products_fence();
+#pragma unroll
+        for (int i = 0; i < kTogether<N8>; i++)
+            multiply_step<offset>(acc[first + i], a[i], matrix);
+        products_commit();
     }
 }
 
-/* What this block has of one tile, as warp `share` of a chain, whose first unit of a step
- * and its inputs are at `unit` and `inputs` in the first slot. */
-template <int K, int N8, int share>
-__device__ __forceinline__ void multiply_part(float (&acc)[N8][kRun / 2][4],
-                                              ring<kStages<K, N8>> &slots, uint32_t units,
-                                              uint32_t first, const lane_place &place,
-                                              uint32_t table, uint32_t unit, uint32_t inputs)
+/* What this block has of one tile, as a warp of the chain whose first unit of a step is
+ * `first`. */
+template <int K, int N8>
+__device__ __forceinline__ void
+multiply_part(float (&acc)[kTiles][N8][4], ring<kStages<K, N8>> &slots, uint32_t stages,
+              uint32_t units, uint32_t first, const lane_place<K> &place, uint32_t table)
 {
 #pragma unroll 1
     for (int left = (int)units - (int)first; left > -(int)first; left -= kStepUnits) {
-        const uint32_t slot = slots.index * kSlotNbytes<K, N8>;
+        const uint32_t slot = stages + slots.index * kSlotNbytes<K, N8>;
+        const uint32_t unit = slot + first * kUnitNbytes<K>;
         slots.wait_filled();
+        const uint32_t matrix = matrix_at(slot + kStepWords<K> + first * kUnitInputs<N8>);
+        uint32_t w[2][4][2];
+        load_words<K, 0>(w[0], unit, place);
+        if (N8 == 1) /* whether or not it is needed */
+            load_words<K, kUnitNbytes<K>>(w[1], unit, place);
         if (left > 0)
-            multiply<K, N8, share, 0>(acc, unit + slot, inputs + slot, place, table);
+            multiply<K, N8, 0>(acc, w[0], matrix, place, table);
+        if (N8 != 1)
+            load_words<K, kUnitNbytes<K>>(w[1], unit, place);
         if (left > 1)
-            multiply<K, N8, share, 1>(acc, unit + slot, inputs + slot, place, table);
+            multiply<K, N8, kUnitInputs<N8>>(acc, w[1], matrix, place, table);
+        products_wait<0>(); /* they read the slot */
         slots.release();
         slots.advance();
     }
+#pragma unroll
+    for (int j = 0; j < kTiles; j++)
+        products_keep(acc[j]);
 }
 static_assert(kStepUnits == 2 * kChains, "multiply_part");
 
 /* ---- sums ----------------------------------------------------------------- */
 
-/* Values of a tile are numbered thread + kThreads * r. */
-template <int N8> constexpr uint32_t kValues = 4 * N8 *kThreads;
-
-/* Of a block's first (slot 0) or last tile. */
-template <int N8>
-__device__ __forceinline__ float *partial_of(const fast_args &p, uint32_t block, uint32_t slot)
+/* Where shared memory has four sums, `unit` of a column's 64: in an order in which neither
+ * writing nor reading meets a bank twice. */
+__device__ __forceinline__ float4 *sums_at(float4 *sums, uint32_t row, uint32_t column,
+                                           uint32_t unit)
 {
-    return p.partial + ((size_t)block * 2 + slot) * kValues<N8>;
+    return sums + row * (kGroup / 4) + (unit ^ ((column >> 1 & 1) | (column >> 2 & 1) << 2));
 }
 
-/* A tile of outputs, and the blocks that share it. */
-struct tile_place {
-    uint32_t output;              /* the first one */
-    uint32_t block, blocks, slot; /* the first block, and where it has its sums of this tile */
-    uint32_t begin, end;          /* the slice of this block: values, in warps */
-};
-template <int N8>
-__device__ __noinline__ void place_tile(tile_place *to, const fast_args &p, uint32_t tile,
-                                        uint32_t per_tile)
-{
-    const work_plan plan(p);
-    const uint32_t first = plan.owner(tile * per_tile);
-    const uint32_t blocks = plan.owner((tile + 1) * per_tile - 1) - first + 1;
-    const uint32_t mine = blockIdx.x - first, warps = kValues<N8> / 32;
-    to->output = tile * kGroup;
-    to->block = first;
-    to->blocks = blocks;
-    to->slot = plan.begin(first) / per_tile == tile ? 0 : 1; /* there may be tiles before it */
-    to->begin = warps * mine / blocks;
-    to->end = warps * (mine + 1) / blocks;
-}
-
-/* Value `index`; neighbouring lanes hold neighbouring columns. */
-template <int N8>
-__device__ __forceinline__ void finish_value(const fast_args &p, const column_sum *column_sums,
-                                             uint32_t output, uint32_t index, float v)
-{
-    const uint32_t thread = index % kThreads, r = index / kThreads;
-    const uint32_t from = thread >> 1 & 31, pair = thread >> 6 & 3;
-    const uint32_t share = r % 2 * 2 + (thread >> 8);
-    const uint32_t out = output + (from >> 2) * 32 + share * kRun + r / 2 % 2 * 4 + pair;
-    const uint32_t column = r / 4 * 8 + (from & 3) * 2 + (thread & 1);
-    const column_sum m = column_sums[min(column, p.columns - 1)];
-    v = (v - m.offset) * m.inverse * kFinal;
-    if (p.pieces == 2)
-        v += __shfl_xor_sync(~0u, v, 1);
-    if (out < p.cols && column < p.columns && (p.pieces == 1 || !(column & 1)))
-        store_y(p, p.pieces == 2 ? column >> 1 : column, out, v);
-}
-
-/* Adds the chains, and writes or sends the sums of one part. */
-template <int N8>
-__device__ __forceinline__ void close_part(const fast_args &p, float (&acc)[N8][kRun / 2][4],
-                                           const column_sum *column_sums, float *sums,
+/* Adds the chains, and writes or sends the sums of one part: `kColumns` columns at a time,
+ * four or all. */
+template <int N8, int kColumns>
+__device__ __forceinline__ void close_part(const fast_args &p, float (&acc)[kTiles][N8][4],
+                                           const column_sum *column_sums, float4 *sums,
                                            uint32_t output, float *partial)
 {
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, t = lane & 3;
+    const uint32_t unit = warp % kShares * 16 + lane / 4 * 2;
 #pragma unroll
-    for (int n = 0; n < N8; n++) {
+    for (int first = 0; first < 8 * N8; first += kColumns) {
+        if (first >= p.columns)
+            break;
+        sync_multipliers();
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float2 *to = (float2 *)sums + warp * 128 + lane;
+        for (int n = first / 8; n < (first + kColumns + 7) / 8; n++) {
+            if (kColumns == 4 && t / 2 != (uint32_t)first / 4 % 2)
+                continue;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int j = 2 * h + i / 2, r = i % 2 * 2;
-                to[i * 32] = make_float2(acc[n][j][r], acc[n][j][r + 1]);
-                acc[n][j][r] = acc[n][j][r + 1] = 0.0f;
+            for (int i = 0; i < 2; i++) {
+                const uint32_t column = 8 * n + 2 * t + i;
+                if (column >= p.columns)
+                    continue;
+                const uint32_t row = warp / kShares * kColumns + column - first;
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    *sums_at(sums, row, column, unit + h) =
+                        make_float4(acc[2 * h][n][i], acc[2 * h][n][2 + i], acc[2 * h + 1][n][i],
+                                    acc[2 * h + 1][n][2 + i]);
             }
-            sync_multipliers();
+        }
+        sync_multipliers();
+        const uint32_t end = min(p.columns - first, (uint32_t)kColumns) / p.pieces * 2;
+        for (uint32_t i = warp; i < end; i += kWarps) {
+            const uint32_t vector = first / p.pieces + i / 2, at = i % 2 * kHalf + lane * 4;
+            float4 total = {};
+            for (uint32_t piece = 0; piece < p.pieces; piece++) {
+                const uint32_t column = vector * p.pieces + piece;
+                float4 v = {};
 #pragma unroll
-            for (int i = 0; i < kShares / 2; i++) {
-                float v = 0.0f;
-#pragma unroll
-                for (int q = 0; q < kChains; q++)
-                    v += sums[(q * 2 + i) * 512 + threadIdx.x];
-                const uint32_t index = (uint32_t)(4 * n + 2 * h + i) * kThreads + threadIdx.x;
+                for (uint32_t q = 0; q < kChains; q++)
+                    add4(v, *sums_at(sums, q * kColumns + column - first, column, at / 4));
                 if (partial)
-                    send(partial + index, v);
+                    send4(partial + column * kGroup + at, v);
                 else
-                    finish_value<N8>(p, column_sums, output, index, v);
+                    add4(total, scale4(v, column_sums[column]));
             }
-            sync_multipliers();
+            if (!partial)
+                store4(p, vector, output + at, total);
         }
     }
+#pragma unroll
+    for (int i = 0; i < kTiles * N8 * 4; i++)
+        acc[i / (4 * N8)][i / 4 % N8][i % 4] = 0.0f;
 }
 
-/* Of the sums of the blocks that share a tile this block adds its slice; of one tile or
- * of both.  A warp has two rows of 32 values on their way at a time. */
-template <int N8>
-__device__ __forceinline__ void add_slices(const fast_args &p, const column_sum *column_sums,
-                                           const tile_place *places, uint32_t tiles)
-{
-    constexpr uint32_t kAtOnce = 8;
-    const uint32_t rows0 = places[0].end - places[0].begin;
-    const uint32_t rows = tiles == 2 ? rows0 + places[1].end - places[1].begin : rows0;
-    for (uint32_t i = threadIdx.x / 32; i < rows; i += 2 * kWarps) {
-        uint32_t bits[2][kAtOnce];
-#pragma unroll
-        for (uint32_t u = 0; u < 2; u++) {
-            const uint32_t row = i + u * kWarps;
-            if (row >= rows)
-                break;
-            const tile_place &tile = places[row < rows0 ? 0 : 1];
-            const uint32_t index =
-                (row < rows0 ? row : row - rows0) * 32 + tile.begin * 32 + threadIdx.x % 32;
-#pragma unroll
-            for (uint32_t b = 0; b < kAtOnce; b++)
-                if (b < tile.blocks)
-                    bits[u][b] = peek(partial_of<N8>(p, tile.block + b, b ? 0 : tile.slot) + index);
-        }
-#pragma unroll
-        for (uint32_t u = 0; u < 2; u++) {
-            const uint32_t row = i + u * kWarps;
-            if (row >= rows)
-                break;
-            const tile_place &tile = places[row < rows0 ? 0 : 1];
-            const uint32_t index =
-                (row < rows0 ? row : row - rows0) * 32 + tile.begin * 32 + threadIdx.x % 32;
-            float total = 0.0f;
-#pragma unroll
-            for (uint32_t b = 0; b < kAtOnce; b++)
-                if (b < tile.blocks)
-                    total += receive(partial_of<N8>(p, tile.block + b, b ? 0 : tile.slot) + index,
-                                     bits[u][b]);
-            for (uint32_t b = kAtOnce; b < tile.blocks; b++) {
-                float *from = partial_of<N8>(p, tile.block + b, 0) + index;
-                total += receive(from, peek(from));
-            }
-            finish_value<N8>(p, column_sums, tile.output, index, total);
-        }
-    }
-}
-
+/* With up to 16 columns few registers, so that a block of the inputs' kernel fits beside. */
 template <int K, int N8>
-/* With few columns few registers, so that a block of the inputs' kernel fits beside. */
-__global__ void __launch_bounds__(N8 == 1 ? 768 : kThreads + kCopyThreadsMax, 1)
+__global__ void __launch_bounds__(N8 <= 2 ? 768 : kThreads + kCopyThreadsMax, 1)
     axis0(const __grid_constant__ fast_args p, const __grid_constant__ CUtensorMap map,
           const uint32_t tensor_copies)
 {
@@ -410,7 +407,7 @@ __global__ void __launch_bounds__(N8 == 1 ? 768 : kThreads + kCopyThreadsMax, 1)
     __shared__ column_sum column_sums[FAST_COLUMNS_MAX_AXIS0];
     __shared__ uint64_t barriers[2 * kStages<K, N8>];
     __shared__ tile_place places[2];
-    float *sums = (float *)(shared + kTableRoom<K, N8> + kStages<K, N8> * kSlotNbytes<K, N8>);
+    float4 *sums = (float4 *)(shared + kTableRoom<K, N8> + kStages<K, N8> * kSlotNbytes<K, N8>);
     const uint32_t table = shared_base(shared), stages = table + kTableRoom<K, N8>;
 
     let_next_start();
@@ -424,46 +421,40 @@ __global__ void __launch_bounds__(N8 == 1 ? 768 : kThreads + kCopyThreadsMax, 1)
     const work_range run = {plan.begin(blockIdx.x), plan.begin(blockIdx.x + 1)};
     const uint32_t warp = threadIdx.x >> 5;
     if (warp >= kWarps) {
+        if (kManyRegisters<N8>)
+            give_registers();
         produce<K, N8>({p, &map, slots, stages, {run, per_tile, run.begin}}, tensor_copies);
         return;
     }
+    if (kManyRegisters<N8>)
+        take_registers();
     if (kServed < K, N8 >> 0)
         fill_table<K>((uint32_t *)shared);
     const uint32_t tile0 = run.begin / per_tile, tile1 = (run.end - 1) / per_tile;
     if (threadIdx.x < 2) /* of the first and the last tile */
-        place_tile<N8>(places + threadIdx.x, p, threadIdx.x ? tile1 : tile0, per_tile);
-    const lane_place place = place_lane<K>(p);
-    float acc[N8][kRun / 2][4] = {};
+        place_tile(places + threadIdx.x, p, threadIdx.x ? tile1 : tile0, per_tile);
+    const lane_place<K> place = place_lane<K>(p);
+    float acc[kTiles][N8][4] = {};
     wait_for_inputs();
     load_meta(column_sums, p);
     sync_multipliers();
 
     const uint32_t first = warp / kShares * 2; /* unit of a step */
-    const uint32_t unit = stages + first * kUnitNbytes<K>;
-    const uint32_t inputs = stages + kStepWords<K> + first * kUnitInputs<N8>;
     uint32_t shared_tiles = 0;
-    for (uint32_t tile = tile0; tile <= tile1; tile++) {
+    for (uint32_t tile = tile0;; tile++) {
         const uint32_t begin = max(run.begin, tile * per_tile);
         const uint32_t units = min(run.end, (tile + 1) * per_tile) - begin;
-        switch (warp % kShares) {
-        case 0:
-            multiply_part<K, N8, 0>(acc, slots, units, first, place, table, unit, inputs);
-            break;
-        case 1:
-            multiply_part<K, N8, 1>(acc, slots, units, first, place, table, unit, inputs);
-            break;
-        case 2:
-            multiply_part<K, N8, 2>(acc, slots, units, first, place, table, unit, inputs);
-            break;
-        default:
-            multiply_part<K, N8, 3>(acc, slots, units, first, place, table, unit, inputs);
+        multiply_part<K, N8>(acc, slots, stages, units, first, place, table);
+        const uint32_t which = tile == tile0 ? 0 : 1;
+        float *partial = units < per_tile ? partial_of<N8>(p, blockIdx.x, which) : nullptr;
+        if (partial)
+            shared_tiles |= 1u << which;
+        if (tile == tile1) {
+            static_assert(kSumsFit<K, N8>, "sums of all columns");
+            close_part<N8, 8 * N8>(p, acc, column_sums, (float4 *)shared, tile * kGroup, partial);
             break;
         }
-        const uint32_t which = tile == tile0 ? 0 : 1;
-        if (units < per_tile)
-            shared_tiles |= 1u << which;
-        close_part<N8>(p, acc, column_sums, sums, tile * kGroup,
-                       units < per_tile ? partial_of<N8>(p, blockIdx.x, which) : nullptr);
+        close_part<N8, 4>(p, acc, column_sums, sums, tile * kGroup, partial);
     }
     if (shared_tiles)
         add_slices<N8>(p, column_sums, places + (shared_tiles == 2), shared_tiles == 3 ? 2 : 1);
@@ -483,8 +474,9 @@ template <int K, int N8> struct product {
         CUtensorMap map = {};
         const uint32_t tensor_copies = fast_map_words(&map, args, kStepRows, kOrder<K>);
         return launch_overlapped(kernel, blocks, args.together ? 0 : 1,
-                                 kThreads + (tensor_copies ? 32 : kCopyThreadsMax), nbytes, stream,
-                                 args, map, tensor_copies);
+                                 kThreads +
+                                     (tensor_copies && !kManyRegisters<N8> ? 32 : kCopyThreadsMax),
+                                 nbytes, stream, args, map, tensor_copies);
     }
 };
 

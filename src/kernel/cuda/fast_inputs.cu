@@ -106,8 +106,8 @@ __device__ __forceinline__ void store8(uint8_t *inputs, const __half (&h)[8], ui
         uint32_t pair[4];
 #pragma unroll
         for (int t = 0; t < 4; t++) {
-            const __half2 v = k == 2 ? __halves2half2(h[axis0_row<2>(t, 0)], h[axis0_row<2>(t, 1)])
-                                     : __halves2half2(h[axis0_row<3>(t, 0)], h[axis0_row<3>(t, 1)]);
+            const __half2 v = k == 3 ? __halves2half2(h[axis0_row<3>(t, 0)], h[axis0_row<3>(t, 1)])
+                                     : __halves2half2(h[axis0_row<2>(t, 0)], h[axis0_row<2>(t, 1)]);
             pair[t] = *(const uint32_t *)&v;
         }
         row = make_uint4(pair[0], pair[1], pair[2], pair[3]);
