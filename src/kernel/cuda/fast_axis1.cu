@@ -378,21 +378,22 @@ __device__ __forceinline__ void take_over(const fast_args &p, float (&acc)[N8][4
             const bool two = kBlocks == 2 && block + 1 < blockIdx.x;
             float *one_of = partial_of<N8>(p, block) + part * kThreads;
             float *other_of = partial_of<N8>(p, two ? block + 1 : block) + part * kThreads;
-            uint32_t one[kAtOnce], other[kAtOnce];
+            uint32_t one[kAtOnce];
+            [[maybe_unused]] uint32_t other[kAtOnce];
 #pragma unroll
             for (int i = 0; i < kAtOnce; i++) {
                 one[i] = peek(one_of + i * kThreads);
-                if (kBlocks == 2)
+                if constexpr (kBlocks == 2)
                     other[i] = peek(other_of + i * kThreads);
             }
 #pragma unroll
             for (int i = 0; i < kAtOnce; i++)
                 total[i] += receive(one_of + i * kThreads, one[i]);
-            if (!two)
-                continue;
+            if constexpr (kBlocks == 2)
+                if (two)
 #pragma unroll
-            for (int i = 0; i < kAtOnce; i++)
-                total[i] += receive(other_of + i * kThreads, other[i]);
+                    for (int i = 0; i < kAtOnce; i++)
+                        total[i] += receive(other_of + i * kThreads, other[i]);
         }
 #pragma unroll
         for (int i = 0; i < kAtOnce; i++)
