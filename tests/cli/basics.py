@@ -58,6 +58,7 @@ class Usage(Case):
             (["--bits-for", "*.up_proj=9"], "from 1 to 6"),
             (["--shard-size", "lots"], "expected a size such as"),
             (["--threads", "0"], "--threads '0'"),
+            (["--threads", "100000"], "--threads '100000'"),
             (["--cpu", "mmx"], "--cpu 'mmx'"),
             (["--output", ""], "must not be empty"),
             ([], "-o DIR is missing"),

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "model/utf8.h"
 
@@ -196,6 +197,14 @@ static int set_cpu(struct cli_args *args, const char *name)
     return cli_usage("--cpu '%s': expected scalar, avx2, avx512 or neon", name);
 }
 
+/* Threads beyond the processors only wait for one another: with a thousand of them a token
+ * took seconds on two.  Some more are allowed, to see that results do not depend on them. */
+static uint32_t threads_max(void)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 64 ? (uint32_t)online : 64;
+}
+
 static int set_common(const struct cli_command *command, struct cli_args *args, int key,
                       const char *value)
 {
@@ -207,7 +216,7 @@ static int set_common(const struct cli_command *command, struct cli_args *args, 
         args->quiet = true;
         return CLI_CONTINUE;
     case CLI_KEY_COMMON + 1:
-        return cli_parse_u32("--threads", value, 1, 4096, &args->threads);
+        return cli_parse_u32("--threads", value, 1, threads_max(), &args->threads);
     case CLI_KEY_COMMON + 2:
         return set_cpu(args, value);
     case CLI_KEY_COMMON + 4:
