@@ -45,7 +45,9 @@ class Run(Case):
                  "--context", 8)
         self.bad(1, "no chat template", "run", model, "hello", "--chat")
         self.bad(2, "exclude each other", "run", model, "hello", "--chat", "--raw")
-        self.bad(1, "temperature", "run", model, "hello", "--temperature", -1)
+        for option, value in (("temperature", -1), ("temperature", "0x10"), ("temperature", "nan"),
+                              ("top-p", 1.5), ("min-p", "inf"), ("min-p", "")):
+            self.bad(2, f"--{option} '{value}'", "run", model, "hello", f"--{option}={value}")
         done = self.good("run", model, "abcd", "--context", 8, "-n", 0, "--json")
         self.assertEqual(done.json()["stop"], "context full")
         done = subprocess.run([COMMAND, "run", str(model), "-n", "2", "--json"], input=b"a\xffb",

@@ -48,12 +48,14 @@ struct options {
     struct generator_options generator;
 };
 
-static int parse_float(const char *option, const char *text, float *out)
+/* A decimal number of 0..max. */
+static int parse_number(const char *option, const char *text, float max, float *out)
 {
     char *end = NULL;
     *out = strtof(text, &end);
-    if (end == text || *end)
-        return cli_usage("%s '%s': expected a number", option, text);
+    if (end == text || *end || text[strspn(text, "0123456789.eE+-")] || !(*out >= 0.0f) ||
+        *out > max)
+        return cli_usage("%s '%s': expected a number from 0 to %g", option, text, (double)max);
     return CLI_CONTINUE;
 }
 
@@ -78,13 +80,13 @@ static int set_option(void *user, int key, const char *value)
     case KEY_CONTEXT:
         return cli_parse_u32("--context", value, 1, UINT32_MAX, &o->session.context);
     case KEY_TEMPERATURE:
-        return parse_float("--temperature", value, &o->sampler.temperature);
+        return parse_number("--temperature", value, 1000.0f, &o->sampler.temperature);
     case KEY_TOP_K:
         return cli_parse_u32("--top-k", value, 0, UINT32_MAX, &o->sampler.top_k);
     case KEY_TOP_P:
-        return parse_float("--top-p", value, &o->sampler.top_p);
+        return parse_number("--top-p", value, 1.0f, &o->sampler.top_p);
     case KEY_MIN_P:
-        return parse_float("--min-p", value, &o->sampler.min_p);
+        return parse_number("--min-p", value, 1.0f, &o->sampler.min_p);
     case KEY_SEED:
         code = cli_parse_u32("--seed", value, 0, UINT32_MAX, &number);
         o->sampler.seed = number;
