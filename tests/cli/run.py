@@ -38,6 +38,14 @@ class Run(Case):
                  for n in (1, 2, 3)]
         self.assertEqual(len(set(texts)), 1, texts)
 
+    def test_config_beside_a_file(self):
+        plain = self.at / "plain"
+        self.good("dequantize", self.synth(), "-o", plain)
+        packed = self.at / "from_file"
+        self.good("quantize", plain / "model.safetensors", "-o", packed, "--bits", 4)
+        done = self.good("run", packed, "abc", "-n", 2, "--json").json()
+        self.assertEqual(done["tokens"], 2)
+
     def test_prompts(self):
         model = self.synth()
         self.bad(1, "prompt is empty", "run", model, "")

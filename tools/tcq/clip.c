@@ -65,7 +65,7 @@ bool clip_is_large(const struct clip *clip, const struct clip_reach *reach)
 void clip_warn(const char *path, size_t count, const char *name, const struct clip *worst)
 {
     cli_message("%s: outliers are cut off in %zu tensor%s, most in '%s': %.3f %% of its weights "
-                "lose %.2f %% of its energy; --scale fit keeps more of them",
+                "lose %.2f %% of its energy; --scale fit, or more bits, keep more of them",
                 path, count, count == 1 ? "" : "s", name,
                 100.0 * (double)worst->clipped / (double)worst->weights, 100.0 * clip_share(worst));
 }

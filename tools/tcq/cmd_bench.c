@@ -237,7 +237,8 @@ static void finish_options(struct options *o, bool cuda)
         o->shapes[o->shape_count++] = (struct shape){17408, 5120, 0};
         o->shapes[o->shape_count++] = (struct shape){5120, 17408, 0};
     }
-    bool takes_int8 = !cuda && (o->op == BENCH_AUTO || o->op == BENCH_SMALL || o->op == BENCH_GATE_UP);
+    bool takes_int8 =
+        !cuda && (o->op == BENCH_AUTO || o->op == BENCH_SMALL || o->op == BENCH_GATE_UP);
     if (!o->act_given) {
         o->act_float = true;
         o->act_int8 = takes_int8;
@@ -379,7 +380,8 @@ static bool geometry_of(const struct options *o, const struct shape *shape, uint
                         struct tcq_geometry *out)
 {
     struct tcq_error error;
-    uint32_t axis = o->axis_given ? o->axis : shape->out >= shape->in;
+    bool up = o->op == BENCH_GATE_UP; /* exists on axis 1 alone */
+    uint32_t axis = o->axis_given ? o->axis : up || shape->out >= shape->in;
     *out = (struct tcq_geometry){bits, 12, 256, axis, TCQ_LAYOUT_ROW_MAJOR, 0, 0};
     out->rows = axis ? shape->out : shape->in;
     out->cols = axis ? shape->in : shape->out;
@@ -388,9 +390,9 @@ static bool geometry_of(const struct options *o, const struct shape *shape, uint
     out->T = o->block ? o->block : out->T;
     if (o->interleaved && axis == 0 && bits == 3)
         out->layout = TCQ_LAYOUT_INTERLEAVED;
-    if (tcq_geometry_check(out, &error) == TCQ_OK)
+    if (tcq_geometry_check(out, &error) == TCQ_OK && (!up || axis == 1))
         return true;
-    cli_message("not run: %s", error.message);
+    cli_message("not run: %s", up && axis == 0 ? "gate/up needs axis 1" : error.message);
     return false;
 }
 
@@ -468,10 +470,11 @@ static int bench_all(struct report *report, const struct options *o, const struc
         printf("limits (%s): a copy reads and writes %.0f GB/s\n", bench_gpu_name(&report->bench),
                report->limits.memory_gb);
     else
-        printf("%slimits (%s, %u threads): memory %.1f GB/s, float32 %.1f GMAC/s, int8 %.1f GMAC/s\n",
-           optimized ? "" : "DEBUG BUILD, every speed is meaningless: ", report->bench.probe->isa,
-           report->bench.threads, report->limits.memory_gb, report->limits.fma_gmac,
-           report->limits.int8_gmac);
+        printf(
+            "%slimits (%s, %u threads): memory %.1f GB/s, float32 %.1f GMAC/s, int8 %.1f GMAC/s\n",
+            optimized ? "" : "DEBUG BUILD, every speed is meaningless: ", report->bench.probe->isa,
+            report->bench.threads, report->limits.memory_gb, report->limits.fma_gmac,
+            report->limits.int8_gmac);
     fflush(stdout);
     print_titles(&report->bench);
     code = measure_all(report, o);

@@ -2,6 +2,7 @@
 /*
  * tcq info: version, build, processor, and the kernels in use.
  */
+#include "base/device.h"
 #include "commands.h"
 #include "kernel/kernel.h"
 
@@ -79,9 +80,10 @@ static json_t *describe(struct tcq_context *context)
 {
     json_t *kernels = kernel_list(tcq_context_cpu_flags(context));
     json_object_set_new(kernels, "encode", json_pack("[s]", encoder_isa(context)));
-    return json_pack("{s:s, s:s, s:b, s:s, s:o, s:o, s:I, s:o}", "version", tcq_version(), "build",
-                     TCQ_BUILD_TYPE, "optimized", (int)OPTIMIZED, "compiler", COMPILER,
-                     "cpu_features", feature_list(tcq_cpu_detect()), "cpu_features_used",
+    return json_pack("{s:s, s:s, s:b, s:b, s:s, s:o, s:o, s:I, s:o}", "version", tcq_version(),
+                     "build", TCQ_BUILD_TYPE, "optimized", (int)OPTIMIZED, "cuda",
+                     tcq_device_cuda != NULL, "compiler", COMPILER, "cpu_features",
+                     feature_list(tcq_cpu_detect()), "cpu_features_used",
                      feature_list(tcq_context_cpu_flags(context)), "threads",
                      (json_int_t)tcq_context_threads(context), "kernels", kernels);
 }
@@ -106,6 +108,8 @@ static void print_text(json_t *info)
                 "threads", &threads, "kernels", &kernels);
     printf("%-14s%s\n", "version", version);
     printf("%-14s%s, compiler %s\n", "build", build, compiler);
+    printf("%-14s%s\n", "cuda",
+           tcq_device_cuda ? "built in: --device cuda" : "not built in (cmake -DTCQ_CUDA=ON)");
     print_features("processor", detected);
     print_features("in use", used);
     printf("%-14s%lld\n\nkernels in use\n", "threads", (long long)threads);

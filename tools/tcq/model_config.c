@@ -99,7 +99,29 @@ static size_t list_modules(struct tcq_module_entry *modules, const struct plan *
     return count;
 }
 
-int model_config_packed(char **out, const struct tcq_source *source, const struct plan *plan)
+/* A copy of what a source, or the folder of a safetensors file, has for config.json; NULL
+ * without one. */
+static enum tcq_status config_text(const struct tcq_source *source, const char *path, char **out,
+                                   struct tcq_error *error)
+{
+    struct tcq_mapping beside = {0};
+    const char *own = tcq_source_config(source);
+    enum tcq_status status = TCQ_OK;
+    *out = NULL;
+    if (own)
+        *out = strdup(own);
+    else if (tcq_source_get_kind(source) == TCQ_SOURCE_SAFETENSORS)
+        status = map_neighbour(path, &beside, error);
+    if (status == TCQ_OK && beside.nbytes)
+        *out = strndup((const char *)beside.data, beside.nbytes);
+    if (status == TCQ_OK && (own || beside.nbytes) && !*out)
+        status = tcq_error_memory(error, beside.nbytes, "config.json");
+    tcq_mapping_close(&beside);
+    return status;
+}
+
+int model_config_packed(char **out, const struct tcq_source *source, const char *path,
+                        const struct plan *plan)
 {
     struct tcq_module_entry *modules = calloc(plan->count + 1, sizeof *modules);
     if (!modules)
@@ -107,8 +129,11 @@ int model_config_packed(char **out, const struct tcq_source *source, const struc
     size_t count = list_modules(modules, plan);
     struct tcq_error error = {0};
     int code = CLI_CONTINUE;
-    if (tcq_config_write(tcq_source_config(source), modules, count, out, &error) != TCQ_OK)
+    char *text = NULL;
+    if (config_text(source, path, &text, &error) != TCQ_OK ||
+        tcq_config_write(text, modules, count, out, &error) != TCQ_OK)
         code = cli_fail("config.json", &error);
+    free(text);
     free(modules);
     return code;
 }

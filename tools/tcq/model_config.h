@@ -16,6 +16,7 @@ bool model_config_has_words(const struct tcq_source *source, const char *module)
 int model_config_refuse_packed(const struct tcq_source *source, const char *path);
 /* config.json with a section for every module of the plan, malloc'ed into *out.
  * Prints; CLI_CONTINUE or an exit code. */
-int model_config_packed(char **out, const struct tcq_source *source, const struct plan *plan);
+int model_config_packed(char **out, const struct tcq_source *source, const char *path,
+                        const struct plan *plan);
 
 #endif

@@ -199,7 +199,7 @@ static int open_source(struct quantize *q)
     if (code == CLI_CONTINUE)
         code = plan_make(q->source, o, &q->plan);
     if (code == CLI_CONTINUE)
-        code = model_config_packed(&q->config, q->source, &q->plan);
+        code = model_config_packed(&q->config, q->source, q->path, &q->plan);
     if (code == CLI_CONTINUE)
         code = output_list_make(&q->whole, &q->plan);
     if (code == CLI_CONTINUE && o->parts)

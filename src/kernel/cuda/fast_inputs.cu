@@ -19,6 +19,11 @@ namespace cg = cooperative_groups;
 
 constexpr int kInputThreads = 512;
 constexpr int kFewWarps = 12;   /* up to which a thread has one piece */
+#if __CUDA_ARCH__ >= 900
+constexpr int kFewBlocks = 5; /* that so few registers leave room for; no other GPU has one beside */
+#else
+constexpr int kFewBlocks = 1;
+#endif
 constexpr int kInputPieces = 4; /* of 8 inputs, a thread: enough for 131072 inputs */
 
 __device__ __forceinline__ void load8(float (&v)[8], const fast_args &p, uint32_t vector,
@@ -174,7 +179,7 @@ __device__ __forceinline__ void round8(const fast_args &p, float (&v)[8], float 
 /* With one piece a thread few registers, so that a block fits beside one that multiplies. */
 template <int kPieces, bool kClusters>
 __global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
-                                  kPieces == 1 ? 5 : 1)
+                                  kPieces == 1 ? kFewBlocks : 1)
     inputs(const __grid_constant__ fast_args p, const uint32_t axis)
 {
     __shared__ float shared[32];
