@@ -26,9 +26,9 @@ class Resume(Case):
         return (sum(len(path.read_bytes().splitlines()) for path in lists)
                 + 100 * len(list(self.partial.glob("*.safetensors"))))
 
-    def interrupt(self, number, *more, after=20):
+    def interrupt(self, number, *more, after=20, **options):
         """Starts a run and sends the signal once `after` tensors are done."""
-        process = start(*self.arguments(*more))
+        process = start(*self.arguments(*more), **options)
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
             if self.partial.exists() and self.tensors_done() >= after:
@@ -79,6 +79,19 @@ class Resume(Case):
                           err)
         self.good(*self.arguments("--axis", "0", "--resume"))
         self.assertEqual(tree(self.out), expected)
+
+    def test_closed_descriptors(self):
+        """No message lands in a file that has the number of a closed stdin, stdout or stderr."""
+        expected = self.undisturbed()
+        for closed in ((2,), (1, 2), (0, 2), (0, 1, 2)):
+            code, _ = self.interrupt(
+                signal.SIGINT, preexec_fn=lambda: [os.close(fd) for fd in closed])
+            self.assertEqual(code, 1)
+            for path in self.partial.iterdir():
+                self.assertNotIn(b"interrupted", path.read_bytes(), (closed, path))
+            self.good(*self.arguments("--resume"))
+            self.assertEqual(tree(self.out), expected)
+            shutil.rmtree(self.out)
 
     def test_other_options(self):
         self.interrupt(signal.SIGKILL)

@@ -26,10 +26,10 @@ def tcq(*arguments, **options):
     return Result(done)
 
 
-def start(*arguments):
+def start(*arguments, **options):
     """The command in the background, for tests that interrupt it."""
     return subprocess.Popen([COMMAND, *map(str, arguments)], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+                            stderr=subprocess.PIPE, text=True, **options)
 
 
 def tree(folder):

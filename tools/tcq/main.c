@@ -4,7 +4,9 @@
  * cmd_NAME.c, declare it in commands.h, list it here and in CMakeLists.txt.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 
@@ -71,8 +73,19 @@ static int dispatch(int argc, char **argv)
     return run_command(argc - 1, argv + 1);
 }
 
+/* Where standard input, output or error is closed, the next file that is opened takes its
+ * number, and a message would be written into a model.  For reading only, so that what is
+ * written to a closed output still fails. */
+static void hold_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDONLY) != fd)
+            return; /* no /dev/null: as it was */
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_descriptors();
     cli_signals_explain();
     int code = dispatch(argc, argv);
     /* Output that did not reach its file is a failure, whatever the command thought. */
