@@ -139,7 +139,15 @@ class Run(Case):
         model = self.synth()
         done = self.good("bench", "--model", model, "--json", self.at / "bench.json")
         self.assertIn("prefill", done.out)
-        self.assertGreater(json.loads((self.at / "bench.json").read_text())["decode_seconds"], 0)
+        before = (self.at / "bench.json").read_text()
+        self.assertGreater(json.loads(before)["decode_seconds"], 0)
+
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
+        self.bad(1, "bench.json: File too large", "bench", "--model", model, "--json",
+                 self.at / "bench.json", preexec_fn=small_files, restore_signals=False)
+        self.assertEqual((self.at / "bench.json").read_text(), before)
+        self.bad(1, "/dev/full: No space left", "bench", "--model", model, "--json", "/dev/full")
 
     def test_example(self):
         model = self.synth()

@@ -6,13 +6,13 @@
  */
 #include "bench_encode.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "bench_probe.h"
+#include "replace.h"
 
 enum {
     COLS = 4096,
@@ -259,10 +259,8 @@ int bench_encode(const struct cli_args *args, const uint32_t *bits, size_t bits_
     for (size_t l = 0; l < L_count && code == CLI_CONTINUE; l++)
         for (size_t b = 0; b < bits_count && code == CLI_CONTINUE; b++)
             code = bench_one(&e, &d, bits[b], L[l], T, rows);
-    if (code == CLI_CONTINUE && json && json_dump_file(rows, json, JSON_INDENT(1)) != 0) {
-        cli_message("%s: %s", json, strerror(errno));
-        code = CLI_FAILED;
-    }
+    if (code == CLI_CONTINUE && json)
+        code = replace_json(json, json_incref(rows), JSON_INDENT(1));
     json_decref(rows);
     data_destroy(&d);
     contexts_destroy(&e);

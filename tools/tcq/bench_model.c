@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "model/session.h"
+#include "replace.h"
 #include "tcq_model.h"
 
 enum { PREFILL = 512, DECODE_AT = 128, ROUNDS = 11 };
@@ -193,11 +194,8 @@ static int report(const struct model_bench *b, const char *json_path)
                              "prefill_seconds", b->whole[1], "prefill_linear_seconds",
                              b->linear[1], "prefill_share", b->share[1], "peak_nbytes",
                              (json_int_t)peak);
-    int failed = json ? json_dump_file(json, json_path, JSON_INDENT(2)) : -1;
-    json_decref(json);
-    if (failed)
-        cli_message("%s: cannot write", json_path);
-    return failed ? CLI_FAILED : CLI_OK;
+    int code = replace_json(json_path, json, JSON_INDENT(2));
+    return code == CLI_CONTINUE ? CLI_OK : code;
 }
 
 int bench_model(const struct cli_args *args, const char *path, const char *json)

@@ -12,6 +12,7 @@
 #include "bench_model.h"
 #include "bench_encode.h"
 #include "commands.h"
+#include "replace.h"
 
 #ifdef __OPTIMIZE__
 static const bool optimized = true;
@@ -348,14 +349,7 @@ static int write_json(const char *path, const struct bench *bench,
                   bench->gpu ? bench_gpu_name(bench) : "cpu", "version", tcq_version(), "build",
                   TCQ_BUILD_TYPE, "optimized", (int)optimized, "limits_isa", bench->probe->isa,
                   "threads", (int)bench->threads, "limits", limits_json(limits), "rows", rows);
-    if (!all)
-        return cli_out_of_memory();
-    int failed = json_dump_file(all, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-    json_decref(all);
-    if (!failed)
-        return CLI_CONTINUE;
-    cli_message("%s: %s", path, strerror(errno));
-    return CLI_FAILED;
+    return replace_json(path, all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 }
 
 /* The best of a few measurements: what the machine can do. */

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "replace.h"
 
 enum { WIDTH = 960, HEIGHT = 640, LEFT = 90, RIGHT = 20, TOP = 40, PANEL = 230, GAP = 90 };
 enum { WHITE = 255, LIGHT = 215, DARK = 0, FILL = 90, GLYPH_W = 5, GLYPH_H = 7, SCALE = 2 };
@@ -119,37 +119,6 @@ static int draw(struct image *image, const struct tcq_evaluation *e)
                e->scored);
     free(kl);
     return CLI_CONTINUE;
-}
-
-static bool write_all(const char *path, const void *bytes, size_t nbytes)
-{
-    FILE *file = fopen(path, "wb");
-    bool ok = file && fwrite(bytes, 1, nbytes, file) == nbytes;
-    int reason = errno;
-    if (file && fclose(file) != 0 && ok) {
-        ok = false;
-        reason = errno;
-    }
-    errno = reason;
-    return ok;
-}
-
-/* A picture that was there stays until the new one is whole; devices and pipes are written to. */
-static bool replace_file(const char *path, const void *bytes, size_t nbytes)
-{
-    struct stat there;
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
-        return write_all(path, bytes, nbytes);
-    char *partial = NULL;
-    if (asprintf(&partial, "%s.partial", path) < 0)
-        return false;
-    bool ok = write_all(partial, bytes, nbytes) && rename(partial, path) == 0;
-    int reason = errno;
-    if (!ok)
-        unlink(partial);
-    free(partial);
-    errno = reason;
-    return ok;
 }
 
 int plot_evaluation(const char *path, const struct tcq_evaluation *evaluation)
