@@ -9,7 +9,7 @@ enum tcq_status gpu_open(enum tcq_scale_rule scale, struct gpu **out, struct tcq
 {
     (void)scale, (void)out;
     return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED,
-                         "this tcq was built without CUDA: nvcc was not found when it was built");
+                         "this program was built without the CUDA back end");
 }
 
 void gpu_close(struct gpu *gpu)
@@ -29,5 +29,5 @@ enum tcq_status gpu_encode_rows(struct gpu *gpu, const struct tcq_geometry *geom
 {
     (void)gpu, (void)geometry, (void)words, (void)scales, (void)src, (void)rows;
     (void)progress, (void)user;
-    return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED, "this tcq was built without CUDA");
+    return tcq_error_set(error, TCQ_ERROR_UNSUPPORTED, "this program was built without the CUDA back end");
 }
