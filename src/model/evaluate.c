@@ -264,6 +264,8 @@ static enum tcq_status finish(struct evaluation *e, struct tcq_error *error)
 
 void tcq_evaluation_free(struct tcq_evaluation *evaluation)
 {
+    if (!evaluation)
+        return;
     tcq_free(evaluation->kl);
     tcq_free(evaluation->layer_error);
     *evaluation = (struct tcq_evaluation){0};

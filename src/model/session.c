@@ -203,7 +203,7 @@ uint32_t tcq_session_position(const struct tcq_session *session)
 
 enum tcq_status tcq_session_rewind(struct tcq_session *session, uint32_t position)
 {
-    if (position > session->position)
+    if (!session || position > session->position)
         return tcq_error_set(NULL, TCQ_ERROR_ARGUMENT, "rewind");
     session->position = position;
     return TCQ_OK;

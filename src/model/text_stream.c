@@ -51,6 +51,8 @@ static enum tcq_status hand_over(struct tcq_bytes *out, bool ok, char **text, si
 enum tcq_status tcq_text_stream_next(struct tcq_text_stream *stream, uint32_t id, char **text,
                                      size_t *nbytes, struct tcq_error *error)
 {
+    if (!stream || !stream->tokenizer || !text || !nbytes)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "text stream: a null pointer");
     size_t length;
     const char *bytes = tcq_tokenizer_bytes(stream->tokenizer, id, &length);
     struct tcq_bytes all = {0}, out = {0};
@@ -74,6 +76,8 @@ enum tcq_status tcq_text_stream_next(struct tcq_text_stream *stream, uint32_t id
 enum tcq_status tcq_text_stream_end(struct tcq_text_stream *stream, char **text, size_t *nbytes,
                                     struct tcq_error *error)
 {
+    if (!stream || !text || !nbytes)
+        return tcq_error_set(error, TCQ_ERROR_ARGUMENT, "text stream: a null pointer");
     struct tcq_bytes out = {0};
     bool ok = stream->held_nbytes == 0 || tcq_bytes_append_text(&out, replacement);
     stream->held_nbytes = 0;

@@ -211,6 +211,27 @@ static void streams(void **state)
     check_stream("\xf0\x9f\xf0\x9f\x99\x82", "\xef\xbf\xbd\xf0\x9f\x99\x82");
 }
 
+static void stream_refuses(void **state)
+{
+    (void)state;
+    struct tcq_tokenizer *tokenizer = make(NULL);
+    struct tcq_text_stream stream = {.tokenizer = tokenizer}, none = {0};
+    char *text = NULL;
+    size_t nbytes = 0;
+    struct tcq_error error = {0};
+    assert_int_equal(tcq_text_stream_next(NULL, 1, &text, &nbytes, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_text_stream_next(&none, 1, &text, &nbytes, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_text_stream_next(&stream, 1, NULL, &nbytes, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_text_stream_next(&stream, 1, &text, NULL, &error), TCQ_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "null pointer"));
+    assert_int_equal(tcq_text_stream_end(NULL, &text, &nbytes, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_text_stream_end(&stream, NULL, &nbytes, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_text_stream_end(&stream, &text, NULL, NULL), TCQ_ERROR_ARGUMENT);
+    assert_int_equal(tcq_session_rewind(NULL, 0), TCQ_ERROR_ARGUMENT);
+    tcq_evaluation_free(NULL);
+    tcq_tokenizer_destroy(tokenizer);
+}
+
 /* Nothing is given out before a character is whole. */
 static void stream_holds_back(void **state)
 {
@@ -352,7 +373,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chat_forms),      cmocka_unit_test(inst_forms),
         cmocka_unit_test(chat_refuses),    cmocka_unit_test(streams),
-        cmocka_unit_test(stream_holds_back), cmocka_unit_test(wrong_files),
+        cmocka_unit_test(stream_holds_back), cmocka_unit_test(stream_refuses),
+        cmocka_unit_test(wrong_files),
         cmocka_unit_test(hostile_pattern), cmocka_unit_test(allocations_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
