@@ -11,6 +11,7 @@
 #include "kernel/cuda/cuda.h"
 #include "model/cuda/kernels.h"
 #include "model/session.h"
+#include "support/random.h"
 
 enum { VOCAB_MAX = 151936, KINDS = 9 };
 
@@ -19,7 +20,7 @@ static struct gpu_state *d_state;
 static struct gpu_sampler *d_sampler;
 static float *d_logits;
 static unsigned checks, failures;
-static uint64_t seed = 1;
+static struct random numbers = {1};
 
 static void must(enum tcq_status status, const struct tcq_error *error)
 {
@@ -39,18 +40,7 @@ static void must_run(cudaError_t code)
 
 static uint32_t random_bits(void)
 {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
-}
-
-static float random_normal(void)
-{
-    float sum = 0.0f;
-    for (int i = 0; i < 12; i++)
-        sum += (float)(random_bits() & 0xffff) * 0x1p-16f;
-    return sum - 6.0f;
+    return (uint32_t)(random_u64(&numbers) >> 32);
 }
 
 static const char *const kinds[KINDS] = {"wide", "flat", "many equals", "all equal", "few finite",
@@ -60,7 +50,7 @@ static void logits_fill(float *logits, uint32_t vocab, int kind)
 {
     const uint32_t at = random_bits() % vocab;
     for (uint32_t i = 0; i < vocab; i++) {
-        float v = random_normal();
+        float v = random_normal(&numbers);
         logits[i] = kind == 0   ? 4.0f * v
                     : kind == 1 ? 12.0f + 0.05f * v
                     : kind == 2 ? rintf(8.0f * v) / 4.0f
@@ -153,7 +143,7 @@ int main(int argc, char **argv)
         printf("check_sample: skipped: %s\n", error.message);
         return 77;
     }
-    printf("check_sample: %s, seed %llu\n", tcq_cuda_name(gpu), (unsigned long long)seed);
+    printf("check_sample: %s, seed %llu\n", tcq_cuda_name(gpu), (unsigned long long)numbers.state);
     float *logits = malloc(VOCAB_MAX * sizeof *logits);
     if (!logits)
         return 1;

@@ -129,6 +129,34 @@ __device__ __forceinline__ uint32_t sum_pair(const uint32_t *w, int o, uint32_t 
     return K <= 3 ? entry : add_bytes(hash(window(w, o, 12, 0)), entry);
 }
 
+/* ---- words of axis 1 --------------------------------------------------- */
+
+/* The words of a lane's 64 inputs of a row, and the one above them; the row is `offset`
+ * bytes on. */
+template <int K, int offset>
+__device__ __forceinline__ void load_words(uint32_t (&w)[2 * K + 1], uint32_t words,
+                                           uint32_t overlap)
+{
+    if constexpr (K == 3) {
+        uint2 v[3];
+        load<offset>(v[0], words);
+        load<offset + 8>(v[1], words);
+        load<offset + 16>(v[2], words);
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            w[2 * i] = v[i].x, w[2 * i + 1] = v[i].y;
+    } else {
+        uint4 v[K / 2];
+        load<offset>(v[0], words);
+        if constexpr (K == 4) /* the next piece, in the order PIECES_XOR8 */
+            load<offset>(v[1], words ^ 16);
+#pragma unroll
+        for (int i = 0; i < K / 2; i++)
+            w[4 * i] = v[i].x, w[4 * i + 1] = v[i].y, w[4 * i + 2] = v[i].z, w[4 * i + 3] = v[i].w;
+    }
+    load<offset>(w[2 * K], overlap);
+}
+
 /* ---- overlap ----------------------------------------------------------- */
 
 /* The kernels overlap their start with the end of the one before them: until

@@ -422,12 +422,12 @@ __global__ void __launch_bounds__(N8 <= 2 ? 768 : kThreads + kCopyThreadsMax, 1)
     const uint32_t warp = threadIdx.x >> 5;
     if (warp >= kWarps) {
         if (kManyRegisters<N8>)
-            give_registers();
+            give_registers<kCopyKeeps>();
         produce<K, N8>({p, &map, slots, stages, {run, per_tile, run.begin}}, tensor_copies);
         return;
     }
     if (kManyRegisters<N8>)
-        take_registers();
+        take_registers<kMultiplyTakes>();
     if (kServed < K, N8 >> 0)
         fill_table<K>((uint32_t *)shared);
     const uint32_t tile0 = run.begin / per_tile, tile1 = (run.end - 1) / per_tile;

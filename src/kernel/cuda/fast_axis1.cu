@@ -157,32 +157,6 @@ template <int K> __device__ __forceinline__ lane_place place_lane(const fast_arg
     return place;
 }
 
-/* The words of a lane's 64 inputs of a row, and the one above them; the row is `offset`
- * bytes on. */
-template <int K, int offset>
-__device__ __forceinline__ void load_words(uint32_t (&w)[2 * K + 1], uint32_t words,
-                                           uint32_t overlap)
-{
-    if constexpr (K == 3) {
-        uint2 v[3];
-        load<offset>(v[0], words);
-        load<offset + 8>(v[1], words);
-        load<offset + 16>(v[2], words);
-#pragma unroll
-        for (int i = 0; i < 3; i++)
-            w[2 * i] = v[i].x, w[2 * i + 1] = v[i].y;
-    } else {
-        uint4 v[K / 2];
-        load<offset>(v[0], words);
-        if constexpr (K == 4) /* the next piece, in the order PIECES_XOR8 */
-            load<offset>(v[1], words ^ 16);
-#pragma unroll
-        for (int i = 0; i < K / 2; i++)
-            w[4 * i] = v[i].x, w[4 * i + 1] = v[i].y, w[4 * i + 2] = v[i].z, w[4 * i + 3] = v[i].w;
-    }
-    load<offset>(w[2 * K], overlap);
-}
-
 /* The sums of the states at o and o - K of both rows, as registers. */
 template <int K, bool balanced>
 __device__ __forceinline__ void sum_both(uint32_t &a_low, uint32_t &a_high, const uint32_t *low,
@@ -426,12 +400,12 @@ __global__ void __launch_bounds__(kThreads + kCopyThreadsMax, 1)
     at.start();
     if (threadIdx.x >> 5 >= kWarps) {
         if (kManyRegisters<N8>)
-            give_registers();
+            give_registers<kCopyKeeps>();
         produce<K, N8>({p, &map, slots, stages, at}, tensor_copies);
         return;
     }
     if (kManyRegisters<N8>)
-        take_registers();
+        take_registers<kMultiplyTakes>();
     if (kServed < K, N8 >> 0)
         fill_table<K>((uint32_t *)shared);
     const lane_place place = place_lane<K>(p);

@@ -18,9 +18,10 @@ namespace
 namespace cg = cooperative_groups;
 
 constexpr int kInputThreads = 512;
-constexpr int kFewWarps = 12;   /* up to which a thread has one piece */
+constexpr int kFewWarps = 12; /* up to which a thread has one piece */
 #if __CUDA_ARCH__ >= 900
-constexpr int kFewBlocks = 5; /* that so few registers leave room for; no other GPU has one beside */
+constexpr int kFewBlocks =
+    5; /* that so few registers leave room for; no other GPU has one beside */
 #else
 constexpr int kFewBlocks = 1;
 #endif
@@ -62,6 +63,14 @@ __device__ __forceinline__ void load8(float (&v)[8], const fast_args &p, uint32_
         for (int i = 0; i < 8; i++)
             v[i] *= __half2float(__ushort_as_half(s[i]));
     }
+}
+
+__device__ __forceinline__ float largest8(const float (&v)[8], float largest)
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        largest = fmaxf(largest, fabsf(v[j]));
+    return largest;
 }
 
 /* The power of two that brings a largest magnitude into [2^14, 2^15), and its
@@ -156,6 +165,10 @@ __device__ __forceinline__ float larger(float a, float b)
 {
     return fmaxf(a, b);
 }
+__device__ __forceinline__ float add(float a, float b)
+{
+    return a + b;
+}
 
 /* Rounds v, which is scaled, for `pieces` columns; adds to their sums. */
 __device__ __forceinline__ void round8(const fast_args &p, float (&v)[8], float (&sum)[2],
@@ -197,9 +210,7 @@ __global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
         const uint32_t index = begin + (i * blockDim.x + threadIdx.x) * 8;
         if (index < end) {
             load8(v[i], p, vector, index, length, axis == 0);
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                largest = fmaxf(largest, fabsf(v[i][j]));
+            largest = largest8(v[i], largest);
         }
     }
     if constexpr (kClusters) {
@@ -220,19 +231,14 @@ __global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
         for (uint32_t i = threadIdx.x * 8; i < length; i += blockDim.x * 8) {
             float w[8];
             load8(w, p, vector, i, length, axis == 0);
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                largest = fmaxf(largest, fabsf(w[j]));
+            largest = largest8(w, largest);
         }
         largest = reduce_block(largest, shared, larger);
     }
     float scale, inverse, sum[2] = {0.0f, 0.0f};
     range_scale(largest, &scale, &inverse);
     const uint32_t column = vector * p.pieces;
-    const uint32_t pitch = p.columns <= 8    ? 8
-                           : p.columns <= 16 ? 16
-                           : p.columns <= 32 ? 32
-                                             : FAST_COLUMNS_MAX;
+    const uint32_t pitch = fast_column_pitch(p.columns);
 #pragma unroll
     for (int i = 0; i < kPieces; i++) {
         const uint32_t index = begin + (i * blockDim.x + threadIdx.x) * 8;
@@ -244,7 +250,7 @@ __global__ void __launch_bounds__(kPieces == 1 ? 32 * kFewWarps : kInputThreads,
         round8(p, v[i], sum, inputs_of(p), column, pitch, index, axis);
     }
     for (uint32_t i = 0; i < p.pieces; i++) {
-        const float total = reduce_block(sum[i], shared, [](float a, float b) { return a + b; });
+        const float total = reduce_block(sum[i], shared, add);
         column_meta *meta = (column_meta *)p.inputs + column + i;
         if (threadIdx.x == 0) {
             meta->inverse = inverse; /* the same from every slice */
@@ -269,16 +275,12 @@ __global__ void __launch_bounds__(1024)
     for (int i = 0; i < kWidePieces; i++)
         if (first + i * stride < end) {
             load8(v[i], p, blockIdx.x, first + i * stride, length, axis == 0);
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                largest = fmaxf(largest, fabsf(v[i][j]));
+            largest = largest8(v[i], largest);
         }
     for (uint32_t index = first + kWidePieces * stride; index < end; index += stride) {
         float w[8];
         load8(w, p, blockIdx.x, index, length, axis == 0);
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            largest = fmaxf(largest, fabsf(w[j]));
+        largest = largest8(w, largest);
     }
     largest = reduce_block(largest, shared, larger);
     float scale, inverse, sum[2] = {0.0f, 0.0f};
@@ -302,7 +304,7 @@ __global__ void __launch_bounds__(1024)
         round(w, index);
     }
     for (uint32_t i = 0; i < p.pieces; i++) {
-        const float total = reduce_block(sum[i], shared, [](float a, float b) { return a + b; });
+        const float total = reduce_block(sum[i], shared, add);
         if (threadIdx.x == 0)
             ((column_sum *)p.inputs)[column + i] = {inverse, kOffset * total};
     }

@@ -139,17 +139,19 @@ __device__ __forceinline__ void wgmma(float (&d)[16][4], const uint32_t (&a)[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kMatrixHigh));
 }
 
-/* Registers from the warps that copy, four of them, to the 16 that multiply. */
-__device__ __forceinline__ void give_registers()
+/* Registers from the warps that copy, four of them, to those that multiply: what a thread
+ * has afterwards.  The first suit 16 that multiply. */
+constexpr int kCopyKeeps = 32, kMultiplyTakes = 112;
+template <int left> __device__ __forceinline__ void give_registers()
 {
 #if TCQ_WGMMA
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(left));
 #endif
 }
-__device__ __forceinline__ void take_registers()
+template <int then> __device__ __forceinline__ void take_registers()
 {
 #if TCQ_WGMMA
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(then));
 #endif
 }
 

@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/host_device.h"
 #include "encode/scale_fit.h"
 #include "tcq.h"
 
@@ -62,7 +63,7 @@ struct fast_args {
 };
 
 /* Columns that there is room for: 8, 16, 32 or 64, as wide as the kernels' tiles. */
-static inline uint32_t fast_column_pitch(uint32_t columns)
+TCQ_HOST_DEVICE static inline uint32_t fast_column_pitch(uint32_t columns)
 {
     return columns <= 8 ? 8 : columns <= 16 ? 16 : columns <= 32 ? 32 : FAST_COLUMNS_MAX;
 }
@@ -88,21 +89,15 @@ cudaError_t fast_axis0_launch(const struct fast_args *args, uint32_t blocks, cud
 
 /* ---- many vectors ---------------------------------------------------------- */
 
-#ifdef __CUDACC__
-#define WIDE_BOTH_SIDES __host__ __device__
-#else
-#define WIDE_BOTH_SIDES
-#endif
-
 /* Columns of a tile: WIDE_COLUMNS_FEW where that is enough, or twice as many. */
 #define WIDE_COLUMNS_FEW 64u
-static inline WIDE_BOTH_SIDES uint32_t wide_tile_columns(uint32_t columns)
+TCQ_HOST_DEVICE static inline uint32_t wide_tile_columns(uint32_t columns)
 {
     return columns <= WIDE_COLUMNS_FEW ? WIDE_COLUMNS_FEW : 2 * WIDE_COLUMNS_FEW;
 }
 /* `inputs` for them: of each column two numbers, then of each tile its columns' inputs, in
  * steps of 16. */
-static inline WIDE_BOTH_SIDES size_t wide_meta_nbytes(uint32_t columns)
+TCQ_HOST_DEVICE static inline size_t wide_meta_nbytes(uint32_t columns)
 {
     return (size_t)(columns + 127) / 128 * 1024;
 }

@@ -26,8 +26,8 @@ template <int kAxis, int K, int N8, int kGroups> struct form {
     static constexpr int kSharedNbytes = kWordSlots * kWordsNbytes + kInputSlots * kChunkNbytes;
     static constexpr int kSums = kTiles * N8 * 4; /* a thread */
     /* Registers: 65536 less what the copying warps keep. */
-    static constexpr int kRegisters = kGroups == 4 ? 112 : 240;
-    static constexpr int kCopyRegisters = kGroups == 4 ? 32 : 24;
+    static constexpr int kRegisters = kGroups == 4 ? kMultiplyTakes : 240;
+    static constexpr int kCopyRegisters = kGroups == 4 ? kCopyKeeps : 24;
     using weights = lane_weights<kAxis, K, kTiles>;
 
     static_assert(kMultipliers * kRegisters + kCopyThreads * kCopyRegisters <= 65536, "registers");
@@ -347,14 +347,14 @@ __global__ void __launch_bounds__(form<kAxis, K, N8, kGroups>::kAllThreads, 1)
                      ((kAxis ? p.cols : p.rows) + kGroup - 1) / kGroup};
     at.start();
     if (threadIdx.x >= form::kMultipliers) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(form::kCopyRegisters));
+        give_registers<form::kCopyRegisters>();
         if (threadIdx.x == form::kMultipliers)
             producer<form>{p,          &map,        tiles.column_tiles, kAxis,
                            word_slots, input_slots, words_at,           inputs_at}
                 .run(at);
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(form::kRegisters));
+    take_registers<form::kRegisters>();
     const uint32_t warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     multiplier<form> it = {{}, word_slots, input_slots, words_at, inputs_at, nobody};
     it.weights.start(p, warp);

@@ -46,28 +46,8 @@ template <int K, int kTiles> struct lane_weights<1, K, kTiles> {
     {
         constexpr int at = tile * 64 * 32 * K;
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            uint32_t *to = w[tile][r];
-            if constexpr (K == 3) {
-                uint2 v[3];
-                load<at>(v[0], slot + words[r]);
-                load<at + 8>(v[1], slot + words[r]);
-                load<at + 16>(v[2], slot + words[r]);
-#pragma unroll
-                for (int i = 0; i < 3; i++)
-                    to[2 * i] = v[i].x, to[2 * i + 1] = v[i].y;
-            } else {
-                uint4 v[K / 2];
-                load<at>(v[0], slot + words[r]);
-                if constexpr (K == 4) /* the next piece, in the order PIECES_XOR8 */
-                    load<at>(v[1], slot + (words[r] ^ 16));
-#pragma unroll
-                for (int i = 0; i < K / 2; i++)
-                    to[4 * i] = v[i].x, to[4 * i + 1] = v[i].y, to[4 * i + 2] = v[i].z,
-                           to[4 * i + 3] = v[i].w;
-            }
-            load<at>(to[2 * K], slot + overlap[r]);
-        }
+        for (int r = 0; r < 2; r++)
+            load_words<K, at>(w[tile][r], slot + words[r], slot + overlap[r]);
     }
     __device__ __forceinline__ void open(uint32_t slot)
     {
